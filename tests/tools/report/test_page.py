@@ -20,9 +20,10 @@ from tfpipe.data.runtime.tracing import Window
 from tfpipe.errors import ConfigError
 from tfpipe.native import EVENT
 from tfpipe.tools.bench.bench import trace
-from tfpipe.tools.report.figures import POINTS, RANKS, Line, chosen_ranks, thinned
-from tfpipe.tools.report.page import WORST, timeline, worst_batches, write_page
+from tfpipe.tools.page.figures import POINTS, RANKS, Line, chosen_ranks, thinned
+from tfpipe.tools.report.page import write_page
 from tfpipe.tools.report.runs import load_run
+from tfpipe.tools.report.slowest import WORST, timeline, worst_batches
 
 MOST_BYTES = 3_000_000
 

@@ -14,8 +14,10 @@ from pathlib import Path
 from tfpipe.cli.arguments import (
     add_config,
     add_epoch,
+    add_html,
     add_json,
     add_profile,
+    check_html,
     quiet_tensorflow,
     read_sized,
     whole,
@@ -52,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to write")
     add_json(group, "all raw numbers")
     add_profile(group, "batches of the pipeline alone")
-    group.add_argument("--plot", type=Path, metavar="OUT", help="draw the rates of --sweep to OUT, e.g. sweep.png")
+    add_html(group, "the bottleneck or the knee, rates and costs as figures, and what is printed")
     group.add_argument("-l", "--logdir", type=Path, metavar="DIR", help="the trace's directory [runs/bench-NAME-TIME]")
 
 
@@ -62,6 +64,7 @@ def run(args: argparse.Namespace) -> None:
     if args.ranks is not None:
         command = f"mpirun -n {args.ranks} --bind-to none tfpipe bench -c {args.config}"
         raise ConfigError(f"--ranks {args.ranks}: a launcher starts the ranks, on this machine by: {command}")
+    check_html(args)
     config, launch = read_sized(args), find_launch()
     if launch is None or launch.rank == 0:
         open_source(config.data).check()
@@ -77,20 +80,26 @@ def run(args: argparse.Namespace) -> None:
 
             configure_devices(world)
         plan = bench.BenchPlan(args.seconds, args.repeats, args.stages, args.serial, args.headspace)
-        if args.sweep or args.plot:
+        report: bench.Report | ranks.RanksReport | sweep.Sweep
+        if args.sweep:
             axes = [sweep.Axis.parse(text) for text in args.sweep]
-            swept = sweep.run(axes, sweep.settings_of(axes, partial(read_sized, args)), world, plan)
-            text, numbers = sweep.render(swept), sweep.as_json(swept)
-            if args.plot is not None:
-                sweep.plot(swept, args.plot)
+            report = sweep.run(axes, sweep.settings_of(axes, partial(read_sized, args)), world, plan)
         else:
             report = ranks.run(config, world, plan) if world.size > 1 else bench.run(config, world, plan)
             if args.profile is not None:
                 folder = args.logdir or Path("runs") / f"bench-{args.config.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
                 bench.trace(config, world, args.profile, trace_folder(folder, world))
-            text, numbers = (render(report), as_json(report)) if world.rank == 0 else ("", {})
     if world.rank > 0:
         return
+    if isinstance(report, sweep.Sweep):
+        text, numbers = sweep.render(report), sweep.as_json(report)
+    else:
+        text, numbers = render(report), as_json(report)
     print(text)
     if args.json is not None:
         write_json(args.json, numbers)
+    if args.html is not None:
+        from tfpipe.tools.bench.page import page
+        from tfpipe.tools.page.page import Given, write
+
+        write(page(report, Given("bench", args.config, args.set)), args.html)

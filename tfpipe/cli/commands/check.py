@@ -9,9 +9,11 @@ from pathlib import Path
 
 from tfpipe.cli.arguments import (
     add_config,
+    add_html,
     add_json,
     add_processes,
     add_split,
+    check_html,
     launched_world,
     quiet_tensorflow,
     read_config,
@@ -31,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="OUT",
         help="write a clean list to OUT: without files that would stop training, each path once",
     )
+    add_html(parser, "what would stop training, images by oddity and by class, and what is printed")
     add_json(parser, "all findings")
     add_processes(parser)
 
@@ -42,6 +45,7 @@ def run(args: argparse.Namespace) -> None:
     from tfpipe.tools.check.result import as_json, conclusion, render, write_clean_list
     from tfpipe.tools.check.split import check
 
+    check_html(args)
     whole = read_config(args)
     config, remark = whole.data, resize_of_weights(whole)
     checked = splits(args.split, config)
@@ -62,6 +66,11 @@ def run(args: argparse.Namespace) -> None:
         print(remark)
     if args.json is not None:
         write_json(args.json, as_json(results))
+    if args.html is not None:
+        from tfpipe.tools.check.page import page
+        from tfpipe.tools.page.page import Given, write
+
+        write(page(results, Given("check", args.config, args.set)), args.html)
     if args.fix_list is not None:
         dropped = write_clean_list(results[0], args.fix_list)
         print(f"{args.fix_list}: {len(results[0].catalog) - dropped} lines, {dropped} left out")

@@ -3,19 +3,14 @@
 import argparse
 from pathlib import Path
 
-from tfpipe.cli.arguments import add_json, quiet_tensorflow, write_json
+from tfpipe.cli.arguments import add_html, add_json, check_html, quiet_tensorflow, write_json
 from tfpipe.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directory of a run, or of bench --profile")
     add_json(parser, "all numbers")
-    parser.add_argument(
-        "--html",
-        type=Path,
-        metavar="OUT",
-        help="write one page on a run to OUT, which needs no network: verdict, slowest batches, figures, config",
-    )
+    add_html(parser, "the verdict on a run, slowest batches, figures, config")
     parser.add_argument("--plot", type=Path, metavar="OUT", help="draw the traces' timelines to OUT, a PNG or PDF")
     parser.add_argument(
         "--trace",
@@ -40,6 +35,7 @@ def run(args: argparse.Namespace) -> None:
 
     if args.html is not None and len(args.runs) > 1:
         raise ConfigError(f"--html writes the page of one run, and {len(args.runs)} are given: one command a run")
+    check_html(args)
     runs = [load_run(folder) for folder in args.runs]
     if args.json is not None:
         reports = [as_json(run) for run in runs]

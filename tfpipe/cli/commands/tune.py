@@ -8,7 +8,16 @@ import argparse
 import os
 from functools import partial
 
-from tfpipe.cli.arguments import add_config, add_epoch, add_json, quiet_tensorflow, read_sized, write_json
+from tfpipe.cli.arguments import (
+    add_config,
+    add_epoch,
+    add_html,
+    add_json,
+    check_html,
+    quiet_tensorflow,
+    read_sized,
+    write_json,
+)
 from tfpipe.collectives.launch import find_launch
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -21,12 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pipeline-only", action="store_true", help="do not train: leave data.cpu_fraction, for a model of your own"
     )
     add_epoch(parser)
+    add_html(parser, "the arguments to use, the trials as a figure, and what is printed")
     add_json(parser, "all trials")
 
 
 def run(args: argparse.Namespace) -> None:
     from tfpipe.data.sources.registry import open_source
 
+    check_html(args)
     load = partial(read_sized, args)
     open_source(load([]).data).check()
     launch = find_launch()
@@ -47,3 +58,8 @@ def run(args: argparse.Namespace) -> None:
     print(tune.render(tuning, args.config))
     if args.json is not None:
         write_json(args.json, tune.as_json(tuning))
+    if args.html is not None:
+        from tfpipe.tools.page.page import Given, write
+        from tfpipe.tools.tune.page import page
+
+        write(page(tuning, Given("tune", args.config, args.set)), args.html)

@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfpipe.config import Config
@@ -15,7 +14,7 @@ from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.bench import BenchPlan
 from tfpipe.tools.bench.headspace import from_memory, headspace, training_step
 from tfpipe.tools.measure import Pipelines, Segment, Spread, in_turns, ratio_of, spread_of
-from tfpipe.tools.output import extent, line, open_figure, save_figure
+from tfpipe.tools.output import extent, line
 
 # A rate this much below the best one is as good: turns differ more.
 AS_GOOD = 0.03
@@ -134,7 +133,7 @@ def _check_same_batches(configs: Iterable[Config]) -> None:
 
 def render(sweep: Sweep) -> str:
     """Returns a table with a line for each setting, the knee, and whether the pipeline slows the training step."""
-    names = {setting: _name(sweep, setting) for setting in sweep.threads}
+    names = {setting: name_of(sweep, setting) for setting in sweep.threads}
     widths = (max(24, *map(len, names.values())) + 2, 10, 18, 9, 9, 8, 11)
     unit, *trained = ("steps/s", "wait", "of memory") if sweep.trained else ("crops/s",)
     lines = [line(widths, "", unit, "min to max", "of best", "threads", *trained)]
@@ -148,16 +147,17 @@ def render(sweep: Sweep) -> str:
         lines.append(f"{line(widths, names[setting], *cells)}{knee}")
     turns = len(sweep.segments[sweep.best])
     lines.append(f"Medians of {turns} turns, in which all settings alternate; ratios turn by turn.")
-    return "\n\n".join(["\n".join(lines), *_conclusions(sweep)])
+    return "\n\n".join(["\n".join(lines), *conclusions(sweep)])
 
 
-def _conclusions(sweep: Sweep) -> list[str]:
+def conclusions(sweep: Sweep) -> list[str]:
+    """Returns the lines below the table: the knee, and whether the pipeline slows the training step."""
     best, knee, share = sweep.best, sweep.knee, f"{100 * AS_GOOD:.0f} %"
     flags = " ".join(f"--set {key}={value}" for key, value in zip(sweep.keys, knee, strict=True))
     told = f"no setting before it comes within {share} of it"
     if knee != best:
         ratio = sweep.ratio(knee, best).median
-        told = f"{ratio:.2f} of the best, {_name(sweep, best)}; less than {share} is won beyond it"
+        told = f"{ratio:.2f} of the best, {name_of(sweep, best)}; less than {share} is won beyond it"
     lines = [f"knee      {flags}: {told}"]
     fullest = max(sweep.threads, key=lambda setting: (sweep.threads[setting], setting))
     if sweep.trained:
@@ -165,10 +165,10 @@ def _conclusions(sweep: Sweep) -> list[str]:
         if room.is_noisy:
             gain = sweep.ratio(best, fullest)
             lines.append(
-                f"NOISY NEIGHBOUR: at {_name(sweep, fullest)} a step waits {100 * room.wait.median:.0f} % of its time, "
-                f"and is still {100 * room.share.median:.0f} % slower than from memory:\n"
-                f"the pipeline takes the model's CPUs. {_name(sweep, best)} gives x {gain.median:.2f} ({gain.low:.2f} "
-                f"to {gain.high:.2f}) of its steps/s"
+                f"NOISY NEIGHBOUR: at {name_of(sweep, fullest)} a step waits {100 * room.wait.median:.0f} % of its "
+                f"time, and is still {100 * room.share.median:.0f} % slower than from memory:\n"
+                f"the pipeline takes the model's CPUs. {name_of(sweep, best)} gives x {gain.median:.2f} "
+                f"({gain.low:.2f} to {gain.high:.2f}) of its steps/s"
             )
     return lines
 
@@ -198,33 +198,8 @@ def as_json(sweep: Sweep) -> dict[str, Any]:
     }
 
 
-def plot(sweep: Sweep, path: Path) -> None:
-    """Draws the rates over the first key's values, a line for each value of the second, with the knee marked.
-
-    Raises ConfigError if matplotlib is not installed, or `path` cannot be written.
-    """
-    figure = open_figure(7, 4)
-    axes = figure.subplots()
-    values = list(dict.fromkeys(setting[0] for setting in sweep.threads))
-    for rest in dict.fromkeys(setting[1:] for setting in sweep.threads):
-        rates = [sweep.rate((value, *rest)) for value in values]
-        errors = [[rate.median - rate.low for rate in rates], [rate.high - rate.median for rate in rates]]
-        label = f"{sweep.keys[1]}={_plain(rest[0])}" if rest else None
-        medians = [rate.median for rate in rates]
-        axes.errorbar(range(len(values)), medians, yerr=errors, marker="o", capsize=3, label=label)
-    knee = sweep.rate(sweep.knee).median
-    axes.plot(values.index(sweep.knee[0]), knee, "o", ms=14, mfc="none", mec="#c44e52", label="knee")
-    if sweep.trained:
-        axes.axhline(sweep.rate(MEMORY).median, color="#8c8c8c", ls="--", label="from memory")
-    axes.set_xticks(range(len(values)), list(map(_plain, values)))
-    axes.set_xlabel(sweep.keys[0])
-    axes.set_ylabel(f"{'steps/s' if sweep.trained else 'crops/s'}, median and range")
-    axes.set_ylim(bottom=0)
-    axes.legend(frameon=False)
-    save_figure(figure, [axes], path)
-
-
-def _name(sweep: Sweep, setting: Setting) -> str:
+def name_of(sweep: Sweep, setting: Setting) -> str:
+    """Returns a setting as a reader writes it: KEY=VALUE of each key."""
     return " ".join(f"{key}={_plain(value)}" for key, value in zip(sweep.keys, setting, strict=True))
 
 

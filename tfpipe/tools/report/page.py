@@ -1,69 +1,51 @@
-"""A run as one HTML page that needs no network: the verdict, what was slow, its figures, its config."""
+"""A run as one HTML page: the verdict, what was slow, its figures, its config."""
 
 import base64
 import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfpipe import __version__
 from tfpipe.config import load_config
-from tfpipe.data.runtime.recording import Recording, TracedBatch
-from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.tools.report.diagnosis import diagnose_run, uses
-from tfpipe.tools.report.figures import RANKS, Bar, Line, chosen_ranks, draw_lines, draw_rows
+from tfpipe.errors import TfpipeError
+from tfpipe.tools.page.figures import (
+    GRAY,
+    RANKS,
+    RED,
+    Figure,
+    Line,
+    Mark,
+    chosen_ranks,
+    line_figure,
+    number,
+)
+from tfpipe.tools.page.page import Finding, Page, Table, write
+from tfpipe.tools.report.diagnosis import Use, diagnose_run, uses
 from tfpipe.tools.report.runs import CONFIG, Run, trace_paths
-from tfpipe.tools.report.samples import SampleTime, sample_times, slowest_sample
+from tfpipe.tools.report.slowest import WorstBatch, timeline, worst_batches
 from tfpipe.tools.report.text import us_per_image
 from tfpipe.tools.report.trace import Trace, read_trace
 from tfpipe.training.monitor.events import EVENTS
 from tfpipe.training.monitor.metrics import METRICS, is_epoch, lines, parse, read
 from tfpipe.training.monitor.stragglers import describe_stragglers
-from tfpipe.util.atomic_write import atomic_write, writing
 
-# Batches in the table of those that waited longest, rows in other tables, and samples of a batch.
-WORST, ROWS, SAMPLES = 20, 60, 12
-WAIT, COMPUTE, REDUCE, READY = "wait for input", "compute", "reduce", "ready, not taken"
-PARTS = {WAIT: "#c4514f", COMPUTE: "#3b82c4", REDUCE: "#e07b39", READY: "#8f9aa3"}
 PICTURES = 16
+# Stalls, and resumes, that figures mark.
+MARKS = 20
 
 
-class Figure(NamedTuple):
-    """A figure of the page."""
+class RunParts(NamedTuple):
+    """What only the page of a run has."""
 
-    name: str  # identifier on the page
-    title: str
-    text: str  # what it shows, with its numbers, in words
-    svg: str
-    heading: Sequence[str]  # of the table of its numbers
-    rows: Sequence[Sequence[object]]
-
-
-class WorstBatch(NamedTuple):
-    """A traced batch that its step waited for."""
-
-    anchor: str
-    rank: int
-    host: str
-    number: int
-    wait_ms: float
-    delay_ms: float
-    compute_ms: float
-    slowest: SampleTime | None
-    file: str | None
-    samples: Sequence[tuple[str, str, str]]  # file, stage and milliseconds of its slowest samples
-    batch: TracedBatch
-
-
-class Finding(NamedTuple):
-    """A line of the page's beginning: what was slow or broken, and where the page says more."""
-
-    kind: str
-    text: str
-    anchor: str
+    batches: Sequence[WorstBatch]
+    timeline: Figure | None
+    traced: Sequence[int]  # ranks
+    stages: Sequence[Mapping[str, Any]]
+    uses: Sequence[Use]
+    picture: str  # data URL; "" if there is none
+    picture_text: str  # what it shows, or why there is none
 
 
 def write_page(run: Run, path: Path) -> None:
@@ -71,21 +53,11 @@ def write_page(run: Run, path: Path) -> None:
 
     Raises ConfigError if Jinja2 or matplotlib is not installed, or `path` cannot be written.
     """
-    try:
-        import jinja2
-    except ImportError as error:
-        raise ConfigError(f"--html needs Jinja2 ({error}): pip install 'tfpipe[profile]'") from error
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    template = environment.from_string((files("tfpipe.tools.report") / "page.html").read_text(encoding="utf-8"))
-    text = template.render(contents(run))
-    with writing(path), atomic_write(path) as partial:
-        partial.write_text(text, encoding="utf-8", errors="replace")
+    write(page_of(run), path)
 
 
-def contents(run: Run) -> dict[str, Any]:
-    """Returns everything that the page shows, by the names of its template."""
+def page_of(run: Run) -> Page:
+    """Returns everything that the page of a run shows."""
     record = [] if not (run.folder / METRICS).exists() else list(read(run.folder / METRICS))
     intervals = [(line["epoch"], line["step"], line["interval"]) for line in record if "interval" in line]
     # A stall is reported again and again while it lasts: the last report has its length.
@@ -95,27 +67,30 @@ def contents(run: Run) -> dict[str, Any]:
     traces = [run.trace if run.trace and run.trace.path == path else read_trace(path) for path in paths]
     batches = worst_batches([trace.recording for trace in traces])
     events = read_events(run.folder / EVENTS)
-    run_dir = run.folder if (run.folder / CONFIG).exists() else run.folder.parent
-    pictures = sample_pictures(run_dir / CONFIG)
-    return {
-        "name": run.folder.absolute().name,
-        "folder": str(run.folder),
-        "version": __version__,
-        "verdict": diagnose_run(run),
-        "facts": facts(run, epochs, events),
-        "findings": list(findings(run, stalls, batches, events)),
-        "figures": [*epoch_figures(epochs), *interval_figures(intervals, stalls)],
-        "stages": stage_rows(run),
-        "uses": uses(run),
-        "batches": batches,
-        "timeline": timeline(batches),
-        "traced": [trace.recording.rank for trace in traces],
-        "events": events,
-        "config": (run_dir / CONFIG).read_text() if (run_dir / CONFIG).exists() else "",
-        "versions": next((event["versions"] for event in reversed(events) if "versions" in event), {}),
-        "picture": pictures[0],
-        "picture_text": pictures[1],
-    }
+    config = (run.folder if (run.folder / CONFIG).exists() else run.folder.parent) / CONFIG
+    verdict = diagnose_run(run)
+    parts = RunParts(
+        batches,
+        timeline(batches),
+        [trace.recording.rank for trace in traces],
+        stage_rows(run),
+        uses(run),
+        *sample_pictures(config),
+    )
+    return Page(
+        "report",
+        run.folder.absolute().name,
+        str(run.folder),
+        verdict.headline,
+        (("because", verdict.because), ("change", verdict.advice)),
+        findings=list(findings(run, intervals, stalls, batches, events)),
+        facts=facts(run, epochs, events),
+        figures=[*epoch_figures(epochs), *interval_figures(intervals, marks(stalls, events))],
+        tables=[events_table(events)],
+        config=config.read_text() if config.exists() else "",
+        versions=next((event["versions"] for event in reversed(events) if "versions" in event), {}),
+        run=parts,
+    )
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
@@ -136,6 +111,33 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     return events
 
 
+def events_table(events: Sequence[Mapping[str, Any]]) -> Table:
+    """Returns the table of starts, checkpoints and signals."""
+    rows = [(event["when"], event["kind"], event["step"], _about(event)) for event in events]
+    text = "" if rows else "None is recorded: training writes them to events.jsonl."
+    return Table("events", "Checkpoints and signals", text, ("time (UTC)", "event", "step", ""), rows)
+
+
+def _about(event: Mapping[str, Any]) -> str:
+    if event["event"] == "start":
+        ranks = "1 rank" if event["ranks"] == 1 else f"{event['ranks']} ranks"
+        note = f"; {event['note']}" if event["note"] else ""
+        return f"{ranks}, host {event['host']}, process {event['pid']}{note}"
+    if event["event"] == "checkpoint":
+        return f"{event['file']}, written in {event['seconds']} s"
+    return str(event.get("by", ""))
+
+
+def marks(stalls: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> list[Mark]:
+    """Returns the stalls and resumes as marks of figures over steps."""
+    found = [
+        Mark(line["step"], f"stall of {line['stall']['seconds']:.0f} s in step {line['step']}", RED)
+        for line in stalls[:MARKS]
+    ]
+    resumed = [event["step"] for event in events if event["kind"] == "resume"]
+    return [*found, *(Mark(step, f"resumed after step {step}", GRAY) for step in resumed[:MARKS])]
+
+
 def facts(run: Run, epochs: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Returns the facts of a run for its head: rate, wait, ranks, hosts, steps, accuracy."""
     found = {"input wait": f"{100 * run.wait_fraction:.1f} % of a step"}
@@ -143,7 +145,7 @@ def facts(run: Run, epochs: Sequence[Mapping[str, Any]], events: Sequence[Mappin
         ranks = run.intervals[-1]["ranks"]
         hosts = sorted({rank["host"] for rank in ranks if "host" in rank})
         found["images/s"] = f"{run.mean('images_per_second'):.0f}"
-        named = f" on {len(hosts)} host(s): " + ", ".join(hosts[:4])
+        named = f" on {'host' if len(hosts) == 1 else f'{len(hosts)} hosts:'} {', '.join(hosts[:4])}"
         found["ranks"] = f"{len(ranks)}{named if hosts else ''}"
         found["steps"] = f"{sum(interval['steps'] for interval in run.intervals)} in {len(run.intervals)} intervals"
         found["CPU of rank 0"] = f"{100 * run.mean('cpu_fraction'):.0f} % of {run.intervals[-1]['cores']}"
@@ -161,7 +163,11 @@ def facts(run: Run, epochs: Sequence[Mapping[str, Any]], events: Sequence[Mappin
 
 
 def findings(
-    run: Run, stalls: Sequence[Mapping[str, Any]], batches: Sequence[WorstBatch], events: Sequence[Mapping[str, Any]]
+    run: Run,
+    intervals: Sequence[tuple[int, int, Mapping[str, Any]]],
+    stalls: Sequence[Mapping[str, Any]],
+    batches: Sequence[WorstBatch],
+    events: Sequence[Mapping[str, Any]],
 ) -> Iterator[Finding]:
     """Yields what was slow or broken, the most important first, by rank, batch and file."""
     straggling = describe_stragglers(run.intervals)
@@ -171,7 +177,7 @@ def findings(
         seconds, part, rank = (stall["stall"][key] for key in ("seconds", "in", "rank"))
         text = f"rank {rank}: step {stall['step']} of epoch {stall['epoch']} was open for {seconds:.0f} s"
         where = "waiting for its input" if part == "input" else "in the training step, or waiting for other ranks"
-        yield Finding("stall", f"{text}, {where}", "images-per-second")
+        yield Finding("stall", f"{text}, {where}{_slowest_rank(intervals, stall)}", "wait-by-rank")
     slowest = [batch for batch in batches if batch.slowest is not None and batch.file]
     for batch in slowest[:1]:
         assert batch.slowest is not None
@@ -193,70 +199,14 @@ def findings(
             yield Finding("killed", f"before the start at {event['when']} UTC: {event['note']}", "events")
 
 
-def worst_batches(recordings: Sequence[Recording]) -> list[WorstBatch]:
-    """Returns the batches of all ranks that were waited for longest, at most WORST, the longest wait first."""
-    every = [(recording, batch) for recording in recordings for batch in recording.batches]
-    every.sort(key=lambda pair: -pair[1].wait_s)
-    times = {recording.rank: sample_times(recording) for recording in recordings}
-    return [_worst(recording, batch, times[recording.rank]) for recording, batch in every[:WORST]]
-
-
-def _worst(recording: Recording, batch: TracedBatch, times: dict[int, list[SampleTime]]) -> WorstBatch:
-    slowest = slowest_sample(batch, times)
-    positions = list(dict.fromkeys(batch.positions[:, 0].tolist()))
-    known = sorted((time for position in positions for time in times.get(position, [])), key=lambda time: -time.seconds)
-
-    def name(position: int) -> str:
-        return recording.files.get(position, f"position {position}")
-
-    samples = [(name(time.position), time.stage, f"{1000 * time.seconds:.2f}") for time in known[:SAMPLES]]
-    samples = samples or [(name(position), "", "") for position in positions[:SAMPLES]]
-    return WorstBatch(
-        f"batch-{recording.rank}-{batch.number}",
-        recording.rank,
-        recording.host,
-        batch.number,
-        1000 * batch.wait_s,
-        1000 * batch.delay_s,
-        1000 * (batch.ended_s - batch.taken_s - float(batch.reduce_s)),
-        slowest,
-        None if slowest is None else recording.files.get(slowest.position),
-        samples,
-        batch,
-    )
-
-
-def timeline(batches: Sequence[WorstBatch]) -> Figure | None:
-    """Returns the figure of the worst batches: what their steps did, from the wait for the batch to the step's end."""
-    if not batches:
-        return None
-    rows: dict[str, list[Bar]] = {}
-    for worst in batches:
-        name = f"rank {worst.rank}, batch {worst.number}"
-        rows[name] = list(_bars(worst, f"{name}, {worst.file}" if worst.file else name))
-    text = (
-        f"The {len(batches)} traced batches that were waited for longest, from {batches[0].wait_ms:.1f} to "
-        f"{batches[-1].wait_ms:.1f} ms, each from the beginning of the wait to the end of its step."
-    )
-    svg = draw_rows(rows, "ms since the step asked for its batch", PARTS, "timeline")
-    return Figure("timeline", "The batches that were waited for longest", text, svg, (), ())
-
-
-def _bars(worst: WorstBatch, title: str) -> Iterator[Bar]:
-    began_s, ready_s, taken_s, ended_s = worst.batch[1:5]
-    computed_s = ended_s - float(worst.batch.reduce_s)
-    # A batch may have been ready for long before the step asked for it: at most a step's length of that is drawn.
-    ready_s = max(ready_s, began_s - (ended_s - began_s))
-    spans = (
-        (ready_s, began_s, READY),
-        (began_s, taken_s, WAIT),
-        (taken_s, computed_s, COMPUTE),
-        (computed_s, ended_s, REDUCE),
-    )
-    for start_s, end_s, part in spans:
-        if end_s > start_s:
-            ms = 1000 * (end_s - start_s)
-            yield Bar(1000 * (start_s - began_s), ms, PARTS[part], f"{title}: {part} {ms:.1f} ms")
+def _slowest_rank(intervals: Sequence[tuple[int, int, Mapping[str, Any]]], stall: Mapping[str, Any]) -> str:
+    """Returns which rank waited longest in the interval of a stall, if its wait was a large part of that."""
+    ranks = next((interval["ranks"] for _, step, interval in intervals if step >= stall["step"]), ())
+    waits = {rank["rank"]: rank["wait_ms"] for rank in ranks if "wait_ms" in rank}
+    if len(waits) < 2 or max(waits.values()) < 2 * sorted(waits.values())[-2]:
+        return ""
+    slowest = max(waits, key=waits.__getitem__)
+    return f"; rank {slowest} waited for its input then, {number(waits[slowest])} ms a step"
 
 
 def epoch_figures(epochs: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
@@ -271,20 +221,20 @@ def epoch_figures(epochs: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
             if pairs:
                 found.append(Line(label, *zip(*pairs, strict=True)))
         if found:
-            yield _line_figure(name, title, found, "epoch", unit)
+            yield line_figure(name, title, found, "epoch", unit)
 
 
 def interval_figures(
-    intervals: Sequence[tuple[int, int, Mapping[str, Any]]], stalls: Sequence[Mapping[str, Any]]
+    intervals: Sequence[tuple[int, int, Mapping[str, Any]]], marks: Sequence[Mark]
 ) -> Iterator[Figure]:
     """Yields the figures over time: images/s, and wait, delay and own time by rank."""
     if not intervals:
         return
     steps = [step for _, step, _ in intervals]
-    marks = {line["step"]: f"stall of {line['stall']['seconds']:.0f} s in step {line['step']}" for line in stalls[:20]}
     rates = [interval["images_per_second"] for *_, interval in intervals]
-    all_ranks = [Line("all ranks", steps, rates)]
-    yield _line_figure("images-per-second", "Images/s of all ranks", all_ranks, "step", "images/s", marks)
+    yield line_figure(
+        "images-per-second", "Images/s of all ranks", [Line("all ranks", steps, rates)], "step", "images/s", marks
+    )
     for name, key, title in (
         ("wait-by-rank", "wait_ms", "Wait for input, by rank"),
         ("delay-by-rank", "delay_ms", "Delay of ready batches, by rank"),
@@ -292,7 +242,7 @@ def interval_figures(
     ):
         found = _by_rank(intervals, key)
         if found:
-            yield _line_figure(name, title, found, "step", "ms")
+            yield line_figure(name, title, found, "step", "ms")
 
 
 def _by_rank(intervals: Sequence[tuple[int, int, Mapping[str, Any]]], key: str) -> list[Line]:
@@ -312,21 +262,6 @@ def _by_rank(intervals: Sequence[tuple[int, int, Mapping[str, Any]]], key: str) 
     # A resumed run may have fewer ranks: the median needs lines of one length.
     even = [line for line in complete if len(line.x) == longest]
     return chosen_ranks(even) if len(complete) > RANKS else complete
-
-
-def _line_figure(
-    name: str, title: str, drawn: Sequence[Line], x_label: str, unit: str, marks: Mapping[float, str] | None = None
-) -> Figure:
-    parts = [f"{line.name} from {line.y[0]:.4g} to {line.y[-1]:.4g}, at most {max(line.y):.4g}" for line in drawn]
-    text = f"{title}, {unit} by {x_label}: {'; '.join(parts)}."
-    if marks:
-        text += f" Dashed: {'; '.join(marks.values())}."
-    steps = sorted({x for line in drawn for x in line.x})
-    values = [dict(zip(line.x, line.y, strict=True)) for line in drawn]
-    stride = max(1, math.ceil(len(steps) / ROWS))
-    rows = [[f"{x:g}", *(f"{of_line[x]:.4g}" if x in of_line else "-" for of_line in values)] for x in steps[::stride]]
-    svg = draw_lines(drawn, x_label, unit, name, marks)
-    return Figure(name, title, text, svg, (x_label, *(line.name for line in drawn)), rows)
 
 
 def stage_rows(run: Run) -> list[dict[str, Any]]:

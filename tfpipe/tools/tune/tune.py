@@ -215,24 +215,37 @@ def render(tuning: Tuning, config: Path) -> str:
         lines += [f"kept      {text}{aside}" for text in kept] or [f"no gain   {name}: {others}"]
     if not tuning.in_time:
         lines.append("          the rest was not tried: the time was up (--minutes)")
-    gain, low, high = tuning.gain
-    together = (
-        f"x {gain:.2f} ({low:.2f} to {high:.2f}), in {len(tuning.start)} turns from {median(tuning.start):.0f} crops/s"
-    )
-    together += "" if tuning.steps is None else f", training steps x {median(tuning.steps):.2f}"
-    if tuning.rejected:
-        together += ": not faster than at the start, so nothing is changed"
-    elif not tuning.setting:
-        together = f"nothing won {100 * GAIN:.0f} %: the setting is as fast as any that was tried"
-    lines.append(f"together  {together}")
-    besides = {
-        "index": f"tfpipe index -c {config}, once: no XML is opened or parsed any more",
-        "cache": "--set data.cache=memory, or a folder on a local disk: epochs after the first",
-    }
+    lines.append(f"together  {together(tuning)}")
     for name, ratios in tuning.besides.items():
         pays = "" if wins(ratios) else ", no gain"
-        lines.append(f"besides   {besides[name]}: x {median(ratios):.2f}{pays}")
-    return "\n".join([*lines, "", " ".join(f"--set {text}" for text in _texts(tuning.setting)) or "change nothing"])
+        lines.append(f"besides   {beside(name, config)}: x {median(ratios):.2f}{pays}")
+    return "\n".join([*lines, "", arguments(tuning)])
+
+
+def arguments(tuning: Tuning) -> str:
+    """Returns the arguments to use."""
+    return " ".join(f"--set {text}" for text in _texts(tuning.setting)) or "change nothing"
+
+
+def together(tuning: Tuning) -> str:
+    """Returns what all changes together gave, in words."""
+    gain, low, high = tuning.gain
+    text = (
+        f"x {gain:.2f} ({low:.2f} to {high:.2f}), in {len(tuning.start)} turns from {median(tuning.start):.0f} crops/s"
+    )
+    text += "" if tuning.steps is None else f", training steps x {median(tuning.steps):.2f}"
+    if tuning.rejected:
+        text += ": not faster than at the start, so nothing is changed"
+    elif not tuning.setting:
+        text = f"nothing won {100 * GAIN:.0f} %: the setting is as fast as any that was tried"
+    return text
+
+
+def beside(name: str, config: Path) -> str:
+    """Returns how to have what costs a file or memory, by its name in `besides`."""
+    if name == "index":
+        return f"tfpipe index -c {config}, once: no XML is opened or parsed any more"
+    return "--set data.cache=memory, or a folder on a local disk: epochs after the first"
 
 
 def as_json(tuning: Tuning) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""One HTML page for what a tool finds: its template and its figures."""
