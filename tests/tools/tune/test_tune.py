@@ -9,13 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.support.pages import read_page, titles_of
 from tests.support.sample import SampleData
 from tfpipe import Config, World, load_config
 from tfpipe.cli import main
 from tfpipe.errors import TfpipeError
 from tfpipe.tools import measure as engine
 from tfpipe.tools.measure import Pipelines, Segment
+from tfpipe.tools.page.page import Given, write
 from tfpipe.tools.tune import tune
+from tfpipe.tools.tune.page import page
 from tfpipe.tools.tune.search import Move, Search, Setting, contest, fractions, moves, put
 from tfpipe.tools.tune.tune import render
 
@@ -99,6 +102,22 @@ def test_from_one_reader_it_comes_within_5_percent_of_the_best(
     assert found.gain.median == pytest.approx(
         storage(delay_s)(chosen) / storage(delay_s)(load_config(tmp_path / "c.json")), rel=0.05
     )
+
+
+def test_the_page_shows_every_trial_and_the_arguments(sample: SampleData, tmp_path: Path, machine) -> None:
+    machine(storage(0.02))
+    found = tuned(sample, tmp_path, **SERIAL, cache="memory")
+    write(page(found, Given("tune", tmp_path / "c.json", [])), tmp_path / "out.html")
+    shown = read_page(tmp_path / "out.html")
+    last = render(found, tmp_path / "c.json").splitlines()[-1]
+    assert shown.xpath("string(//section[@class='verdict']//strong)") == last != "change nothing"
+    rows = shown.xpath("//figure[@id='trials']//tbody/tr")
+    assert len(rows) == sum(len(trials) for _, trials in found.trials) + len(found.besides) > 5
+    (kept,) = [trial for _, trials in found.trials for trial in trials if trial.kept][:1]
+    name = " ".join(f"{key}={value}" for key, value in kept.change)
+    assert any(title.startswith(f"{name}: {kept.ratio:.4g} times, ") for title in titles_of(shown))
+    assert float(rows[0][1].text.replace(",", "")) == pytest.approx(found.trials[0][1][0].ratio, rel=1e-3)
+    assert shown.xpath("//figure[@id='gain']//tbody/tr/td[1]/text()") == ["at the start", "at the end"]
 
 
 def test_what_is_as_fast_as_it_can_be_is_left_alone(sample: SampleData, tmp_path: Path, machine) -> None:
@@ -289,11 +308,13 @@ def test_a_real_run(
     monkeypatch.setattr(tune, "moves", lambda *_, **__: [Move("defaults", ((("data.num_parallel_readers", "auto"),),))])
     data = {**SERIAL, "batch_size": 8, "cache": "memory", "annotations": "none"}
     path, out = sample.config(tmp_path / "c.json", data=data), tmp_path / "out.json"
-    assert main(["tune", "-c", str(path), "--json", str(out), *flags_]) == 0
+    html = tmp_path / "out.html"
+    assert main(["tune", "-c", str(path), "--json", str(out), "--html", str(html), *flags_]) == 0
     found = json.loads(out.read_text())
     lines = capfd.readouterr().out.splitlines()
     # Whether it wins depends on what else runs on this machine.
     sets = " ".join(f"--set {key}={value}" for key, value in found["setting"].items())
     assert lines[-1] == (sets or "change nothing")
+    assert "\n".join(lines) in read_page(html).xpath("string(//section[@aria-labelledby='printed'])")
     (trial,) = [trial for trial in found["trials"] if trial["key"] == "defaults"][:1]
     assert len(trial["ratios"]) in (1, 2, 3, 7) and found["gain"]["median"] > 0

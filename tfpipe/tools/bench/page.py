@@ -1,4 +1,4 @@
-"""What bench and its sweep have measured, as a page."""
+"""The pages of bench and of its sweep."""
 
 from tfpipe.tools.bench.bench import LIMIT, PIPELINE, SERIAL, Report
 from tfpipe.tools.bench.headspace import TRAINING
@@ -20,7 +20,7 @@ def page(report: Report | RanksReport | Sweep, given: Given) -> Page:
     if isinstance(report, Sweep):
         headline, *others = conclusions(report)
         points = [(word, text) for word, _, text in (line.partition(": ") for line in others)]
-        return given.page(" ".join(headline.split()))._replace(
+        return given.page(f"knee: {headline.removeprefix('knee').strip()}")._replace(
             points=points, figures=[_swept(report)], printed=render_sweep(report)
         )
     if isinstance(report, RanksReport):
@@ -28,7 +28,7 @@ def page(report: Report | RanksReport | Sweep, given: Given) -> Page:
         headline = f"{size} ranks read {report.ratio.median:.2f} times as many images as one rank"
         return given.page(headline)._replace(facts=facts(report), figures=[_ranks(report)], printed=render(report))
     verdict = diagnose_chains(report.figures)
-    return given.page(verdict.headline)._replace(
+    return given.page(f"bound {verdict.headline}")._replace(
         points=(("because", verdict.because), ("change", verdict.advice)),
         facts=facts(report),
         figures=_figures(report),
@@ -48,9 +48,6 @@ def _figures(report: Report) -> list[Figure]:
     text = f"The limit is libjpeg-turbo on whole files in memory, and a resize, on every CPU. {MEDIANS}"
     figures = [bar_figure("rates", "Images/s", rates, "images/s", text, {})]
     if report.stages:
-        chains = [_value(name, report.spread(name)) for name in report.stages]
-        text = f"The chain up to each stage. {MEDIANS}"
-        figures.append(bar_figure("chains", "Chain up to a stage", chains, "images/s", text, {}))
         costs = [Value(f"{cost.name}, {kind}", us, None, colour)
                  for cost in report.costs
                  for kind, us, colour in (("wall", cost.us, BLUE), ("CPU", cost.cpu_us, ORANGE))]  # fmt: skip

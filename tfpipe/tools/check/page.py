@@ -1,10 +1,10 @@
-"""What check has found, as a page."""
+"""The page of check."""
 
 from collections.abc import Sequence
 
 from tfpipe.tools.check.result import HEADINGS, KINDS, Checked, Harm, conclusion, render
 from tfpipe.tools.page.figures import COLOURS, GRAY, RED, Figure, Line, Value, bar_figure, line_figure
-from tfpipe.tools.page.page import Finding, Given, Page, Table
+from tfpipe.tools.page.page import Finding, Given, Page, TableSection
 
 HARMS: dict[Harm, str] = {"stops": RED, "wrong": COLOURS[1], "handled": GRAY}
 # Classes that are drawn each by itself; of more, the curve of their sizes.
@@ -14,7 +14,7 @@ CLASSES = 40
 def page(checked: Sequence[Checked], given: Given) -> Page:
     """Returns the page of a check: what would stop training, images by oddity and by class, its text."""
     facts = {
-        f"{result.split} images": f"{len(result.catalog):,}, {result.bytes / 1e9:.3g} GB, of {result.place}"
+        f"{result.split} images": f"{len(result.catalog):,}, {result.bytes / 1e6:,.1f} MB, of {result.place}"
         for result in checked
     }
     return given.page(conclusion(checked) or "nothing would stop training, and nothing is wrong")._replace(
@@ -44,7 +44,8 @@ def _figures(checked: Checked) -> list[Figure]:
     oddities = [Value(each.code, each.count, None, HARMS[KINDS[each.code].harm]) for each in checked.oddities]
     if oddities:
         text = f"Images of each kind of oddity in the {split} data. An image may have several."
-        legend = {HEADINGS[harm]: colour for harm, colour in HARMS.items()}
+        drawn = {value.colour for value in oddities}
+        legend = {HEADINGS[harm]: colour for harm, colour in HARMS.items() if colour in drawn}
         found.append(bar_figure(f"codes-{split}", f"Oddities, {split}", oddities, "images", text, legend))
     sizes = sorted(checked.classes.items(), key=lambda pair: -pair[1])
     if 0 < len(sizes) <= CLASSES:
@@ -58,7 +59,7 @@ def _figures(checked: Checked) -> list[Figure]:
     return found
 
 
-def _table(checked: Checked) -> Table:
+def _table(checked: Checked) -> TableSection:
     rows = [
         (
             oddity.code,
@@ -71,4 +72,4 @@ def _table(checked: Checked) -> Table:
     ]
     heading = ("oddity", "images", "training", "meaning", "first image")
     text = "" if rows else "Nothing is odd."
-    return Table(f"oddities-{checked.split}", f"Oddities of the {checked.split} data", text, heading, rows)
+    return TableSection(f"oddities-{checked.split}", f"Oddities of the {checked.split} data", text, heading, rows)

@@ -1,1 +1,1 @@
-"""One HTML page for what a tool finds: its template and its figures."""
+"""The HTML page of a tool: its template and its figures."""

@@ -21,6 +21,8 @@ OPTION = "--html"
 # Readable on white and on black.
 COLOURS = ("#3b82c4", "#e07b39", "#3f9e5f", "#c4514f", "#8d6cc0", "#a5803d", "#c766a8", "#5f8f98")
 RED, GRAY = "#c4514f", "#8f9aa3"
+# Width of a figure of bars, of which two stand next to each other.
+BARS_INCH = 6.0
 # Letters of a row's name on one line.
 NAME = 40
 # Rows of a table of numbers.
@@ -52,7 +54,7 @@ class Line(NamedTuple):
     y: Sequence[float]
 
 
-class Mark(NamedTuple):
+class AxisMark(NamedTuple):
     """A place of the x axis with a text, e.g. of a stall."""
 
     place: float
@@ -101,10 +103,10 @@ def chosen_ranks(lines: Sequence[Line]) -> list[Line]:
 
 
 def line_figure(
-    name: str, title: str, drawn: Sequence[Line], x_label: str, unit: str, marks: Sequence[Mark] = ()
+    name: str, title: str, drawn: Sequence[Line], x_label: str, unit: str, marks: Sequence[AxisMark] = ()
 ) -> Figure:
     """Returns a figure of lines over a common axis, with a text and a table of its numbers."""
-    text = f"{unit} by {x_label}: {'; '.join(map(_extent, drawn))}."
+    text = f"{unit[0].upper()}{unit[1:]} by {x_label}: {'; '.join(map(_extent, drawn))}."
     if marks:
         text += f" Dashed: {'; '.join(mark.text for mark in marks)}."
     steps = sorted({x for line in drawn for x in line.x})
@@ -136,11 +138,11 @@ def bar_figure(
         pointed = f"{value.name}: {number(value.value)} {unit}{f', {extent}' if extent else ''}"
         rows.append((shown, [Bar(0, value.value, value.colour, pointed)]))
         table.append((value.name, number(value.value), extent))
-    svg = draw_rows(rows, unit, legend, name, [value.extent for value in values])
+    svg = draw_rows(rows, unit, legend, name, [value.extent for value in values], BARS_INCH)
     return Figure(name, title, text, svg, ("", unit, "min to max"), table)
 
 
-def draw_lines(lines: Sequence[Line], x_label: str, y_label: str, name: str, marks: Sequence[Mark] = ()) -> str:
+def draw_lines(lines: Sequence[Line], x_label: str, y_label: str, name: str, marks: Sequence[AxisMark] = ()) -> str:
     """Draws lines over a common axis, from 0 on or, if one has a high peak, on a logarithmic scale; returns the SVG.
 
     `name` is the figure's identifier.
@@ -197,13 +199,15 @@ def draw_rows(
     legend: Mapping[str, str],
     name: str,
     ranges: Sequence[tuple[float, float] | None] = (),
+    width: float = 7.6,
 ) -> str:
     """Draws named rows of bars over a common axis, the first at the top, with their ranges; returns the SVG.
 
     `legend` has the colour of each text that it shows.
     """
-    figure = open_figure(7.6, 0.9 + 0.27 * sum(1 + text.count("\n") for text, _ in rows), OPTION)
+    figure = open_figure(width, 0.9 + 0.27 * sum(1 + text.count("\n") for text, _ in rows), OPTION)
     from matplotlib.patches import Patch
+    from matplotlib.ticker import FuncFormatter
 
     ax = figure.subplots()
     titles: dict[str, list[str]] = {}
@@ -217,6 +221,7 @@ def draw_rows(
             ax.plot(extent, (row, row), color="black", linewidth=1.4, marker="|", markersize=7)
     ax.set_yticks(range(len(rows)), [text for text, _ in rows], fontsize=9)
     ax.set_ylim(len(rows) - 0.4, -0.6)
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
     ax.set_xlabel(x_label)
     handles = [Patch(color=colour, label=text) for text, colour in legend.items()]
     if handles:

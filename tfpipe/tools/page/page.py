@@ -1,4 +1,4 @@
-"""What a tool finds, as one HTML page that needs no network and no script."""
+"""One HTML page for the result of a tool, which needs no network and no script."""
 
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -25,7 +25,7 @@ class Finding(NamedTuple):
     anchor: str
 
 
-class Table(NamedTuple):
+class TableSection(NamedTuple):
     """A section with a table; numbers are aligned at the right."""
 
     name: str  # identifier on the page
@@ -46,7 +46,7 @@ class Page(NamedTuple):
     findings: Sequence[Finding] = ()
     facts: Mapping[str, str] = {}
     figures: Sequence[Figure] = ()
-    tables: Sequence[Table] = ()
+    tables: Sequence[TableSection] = ()
     printed: str = ""  # what the terminal shows
     config: str = ""
     versions: Mapping[str, str] = {}

@@ -14,14 +14,14 @@ from tfpipe.tools.page.figures import (
     GRAY,
     RANKS,
     RED,
+    AxisMark,
     Figure,
     Line,
-    Mark,
     chosen_ranks,
     line_figure,
     number,
 )
-from tfpipe.tools.page.page import Finding, Page, Table, write
+from tfpipe.tools.page.page import Finding, Page, TableSection, write
 from tfpipe.tools.report.diagnosis import Use, diagnose_run, uses
 from tfpipe.tools.report.runs import CONFIG, Run, trace_paths
 from tfpipe.tools.report.slowest import WorstBatch, timeline, worst_batches
@@ -37,7 +37,7 @@ MARKS = 20
 
 
 class RunParts(NamedTuple):
-    """What only the page of a run has."""
+    """The parts that only the page of a run has."""
 
     batches: Sequence[WorstBatch]
     timeline: Figure | None
@@ -111,11 +111,11 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     return events
 
 
-def events_table(events: Sequence[Mapping[str, Any]]) -> Table:
+def events_table(events: Sequence[Mapping[str, Any]]) -> TableSection:
     """Returns the table of starts, checkpoints and signals."""
     rows = [(event["when"], event["kind"], event["step"], _about(event)) for event in events]
     text = "" if rows else "None is recorded: training writes them to events.jsonl."
-    return Table("events", "Checkpoints and signals", text, ("time (UTC)", "event", "step", ""), rows)
+    return TableSection("events", "Checkpoints and signals", text, ("time (UTC)", "event", "step", ""), rows)
 
 
 def _about(event: Mapping[str, Any]) -> str:
@@ -128,14 +128,14 @@ def _about(event: Mapping[str, Any]) -> str:
     return str(event.get("by", ""))
 
 
-def marks(stalls: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> list[Mark]:
+def marks(stalls: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> list[AxisMark]:
     """Returns the stalls and resumes as marks of figures over steps."""
     found = [
-        Mark(line["step"], f"stall of {line['stall']['seconds']:.0f} s in step {line['step']}", RED)
+        AxisMark(line["step"], f"stall of {line['stall']['seconds']:.0f} s in step {line['step']}", RED)
         for line in stalls[:MARKS]
     ]
     resumed = [event["step"] for event in events if event["kind"] == "resume"]
-    return [*found, *(Mark(step, f"resumed after step {step}", GRAY) for step in resumed[:MARKS])]
+    return [*found, *(AxisMark(step, f"resumed after step {step}", GRAY) for step in resumed[:MARKS])]
 
 
 def facts(run: Run, epochs: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -206,7 +206,7 @@ def _slowest_rank(intervals: Sequence[tuple[int, int, Mapping[str, Any]]], stall
     if len(waits) < 2 or max(waits.values()) < 2 * sorted(waits.values())[-2]:
         return ""
     slowest = max(waits, key=waits.__getitem__)
-    return f"; rank {slowest} waited for its input then, {number(waits[slowest])} ms a step"
+    return f"; rank {slowest} waited longest for its input then, {number(waits[slowest])} ms a step"
 
 
 def epoch_figures(epochs: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
@@ -225,7 +225,7 @@ def epoch_figures(epochs: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
 
 
 def interval_figures(
-    intervals: Sequence[tuple[int, int, Mapping[str, Any]]], marks: Sequence[Mark]
+    intervals: Sequence[tuple[int, int, Mapping[str, Any]]], marks: Sequence[AxisMark]
 ) -> Iterator[Figure]:
     """Yields the figures over time: images/s, and wait, delay and own time by rank."""
     if not intervals:

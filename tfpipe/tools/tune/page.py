@@ -1,4 +1,4 @@
-"""What tune has tried, as a page."""
+"""The page of tune."""
 
 from statistics import median
 
