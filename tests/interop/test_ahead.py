@@ -12,7 +12,7 @@ import pytest
 
 import tfpipe
 from tests.support.sample import SampleData
-from tfpipe import Config, TfpipeError, load_config
+from tfpipe import Config, ConfigError, TfpipeError, load_config
 
 ahead = pytest.mark.parametrize("framework", ["torch", "jax"])
 
@@ -60,6 +60,13 @@ def test_the_batches_before_a_failure_come_first(
         assert loader.state_dict()["crops"] == 32
         with pytest.raises(TfpipeError, match=f"rank 0: cannot use {image} of the test data"):
             next(loader)
+
+
+@ahead
+@pytest.mark.parametrize("argument", ["ready", "named", "marks"])
+def test_arguments_about_tensorflows_batches_are_refused(framework: str, argument: str, config: Config) -> None:
+    with pytest.raises(ConfigError, match=f"{argument}: only tfpipe.Loader takes it"):
+        loader_of(framework, config, **{argument: True})
 
 
 @ahead

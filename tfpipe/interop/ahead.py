@@ -14,8 +14,11 @@ from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.stalled import Taker
 from tfpipe.data.loader import Loader
 from tfpipe.distributed import World, cpu_share
+from tfpipe.errors import ConfigError
 
 Gather = Callable[[Any], list[Any]]
+# Arguments of Loader that are about its own tuples of TensorFlow's tensors.
+OF_TENSORFLOW = ("ready", "named", "marks")
 
 
 class Prepared(NamedTuple):
@@ -37,7 +40,12 @@ class AheadLoader(Loader):
 
         `positions` says whether the user gets them; `options` are those of Loader, and keys of `data`. TensorFlow gets
         none of the GPUs, whose memory it would take, unless it has started before.
+
+        Raises ConfigError for one of OF_TENSORFLOW, and as Loader does.
         """
+        refused = [name for name in OF_TENSORFLOW if options.get(name)]
+        if refused:
+            raise ConfigError(f"{refused[0]}: only tfpipe.Loader takes it; leave it out")
         with suppress(RuntimeError):
             tf.config.set_visible_devices([], "GPU")
         super().__init__(data, split, world, positions=positions, **options)
