@@ -35,6 +35,14 @@ def server(files: Path):
         yield made
 
 
+@pytest.fixture(params=["libcurl", "aiohttp"], autouse=True)
+def client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What makes the requests; without pycurl it is aiohttp."""
+    if request.param == "aiohttp":
+        monkeypatch.setitem(sys.modules, "pycurl", None)
+    return request.param
+
+
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "PAUSE_S", 0.01)
@@ -127,7 +135,7 @@ def test_what_cannot_be_fetched_is_named_with_status_and_tries(
     found = fetcher(server, retries=3).fetch(urls(server, 10))
     assert found[:7] + found[8:] == contents(10)[:7] + contents(10)[8:]
     assert isinstance(found[7], FetchError) and found[7].missing == (status == 404)
-    # When an open connection is lost, aiohttp repeats the request by itself.
+    # When an open connection is lost, either client repeats the request by itself.
     assert tries <= server.asked["a/7.JPEG"] <= (tries if status else 2 * tries)
     with pytest.raises(FetchError, match=rf"cannot fetch {server.url}/a/7\.JPEG: {said}"):
         raise pickle.loads(pickle.dumps(found[7]))  # as from another rank

@@ -1,6 +1,7 @@
 """Parts of large files behind URLs: neighbours together, blocks in a cache that is bounded, shared and checked."""
 
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -33,8 +34,10 @@ def files(tmp_path: Path) -> list[bytes]:
     return contents
 
 
-@pytest.fixture
-def server(tmp_path: Path, files: list[bytes], monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture(params=["libcurl", "aiohttp"])
+def server(tmp_path: Path, files: list[bytes], monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest):
+    if request.param == "aiohttp":
+        monkeypatch.setitem(sys.modules, "pycurl", None)
     monkeypatch.setattr(ranges, "BLOCK", BLOCK)
     monkeypatch.setattr(fetcher, "PAUSE_S", 0.01)
     with serving(tmp_path / "files") as made:

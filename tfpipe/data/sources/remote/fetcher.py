@@ -17,6 +17,7 @@ from tfpipe.config import Remote
 from tfpipe.data.catalog.layout import is_optional
 from tfpipe.data.sources.remote.cache import Cache
 from tfpipe.data.sources.remote.file_systems import close_file_systems, open_file_system, read_range, read_url
+from tfpipe.data.sources.remote.http_client import HttpClient, HttpRequest, ends_early, open_http_client
 from tfpipe.data.sources.remote.request_errors import is_missing, may_pass, reason, status_of
 from tfpipe.errors import TfpipeError
 from tfpipe.util.files import Stamp
@@ -135,8 +136,10 @@ class Fetcher:
         schemes = sorted({url.partition("://")[0] for url in urls})
         self._systems = {scheme: open_file_system(scheme, config) for scheme in schemes}
         self._cache = None if config.cache is None else Cache(config)
+        http = next((system for scheme, system in self._systems.items() if scheme in ("http", "https")), None)
+        self._http = open_http_client(config, lambda url: str(http.encode_url(url))) if http else None
         self._requests = _Requests(partial(close_file_systems, list(self._systems.values())))
-        close = weakref.finalize(self, self._requests.close)
+        close = weakref.finalize(self, _close, self._requests, self._http)
         # By atexit, whose order is known, not by weakref: requests must be cancelled before pipelines are closed
         # (shutdown.py), which would wait for them.
         close.atexit = False
@@ -144,13 +147,13 @@ class Fetcher:
 
     def close(self) -> None:
         """Cancels the requests in flight; later requests fail."""
-        self._requests.close()
+        _close(self._requests, self._http)
 
     def fetch(self, urls: Sequence[str]) -> list[bytes | FetchError | None]:
         """Returns each URL's content or error; None for the URL "" and for a missing file that is optional."""
         contents: dict[str, Any] = {url: self._cache.find(url) for url in urls} if self._cache else {}
         missing = [url for url in dict.fromkeys(urls) if url and contents.get(url) is None]
-        fetched = dict(zip(missing, self._all(self._contents, missing), strict=True))
+        fetched = dict(zip(missing, self._data(self._contents, missing, HttpRequest), strict=True))
         fetched = {url: b"" if is_optional(url) and _is_missing(data) else data for url, data in fetched.items()}
         if self._cache:
             self._cache.keep({url: data for url, data in fetched.items() if isinstance(data, bytes)})
@@ -160,7 +163,9 @@ class Fetcher:
 
     def starts(self, urls: Sequence[str], count: int) -> list[bytes | FetchError]:
         """Returns the first `count` bytes of each URL's content, fewer if it is shorter, or the error."""
-        return self._all(partial(self._contents, count=count), urls)
+        return self._data(
+            partial(self._contents, count=count), urls, lambda url: HttpRequest(url, 0, count, exact=False)
+        )
 
     def sizes(self, urls: Sequence[str]) -> list[int | FetchError | None]:
         """Returns the size in bytes of each URL's content, None if the server does not state it, or the error."""
@@ -197,10 +202,10 @@ class Fetcher:
         async def part(asked: ByteRange) -> bytes:
             data = await read_range(self._system(asked.url), asked.url, asked.start, asked.end)
             if len(data) != asked.end - asked.start:
-                raise ValueError(f"it ends at byte {asked.start + len(data)}, before {asked.end}")
+                raise ends_early(asked.start + len(data), asked.end)
             return data
 
-        return self._all(part, byte_ranges)
+        return self._data(part, byte_ranges, lambda asked: HttpRequest(*asked))
 
     def forget(self, urls: Iterable[str]) -> None:
         """Drops URLs from the cache, so that repaired files are fetched again."""
@@ -218,29 +223,78 @@ class Fetcher:
     def _system(self, url: str) -> Any:
         return self._systems[url.partition("://")[0]]
 
+    def _data(
+        self, ask: Callable[[Asked], Awaitable[bytes]], requests: Sequence[Asked], http: Callable[[Asked], HttpRequest]
+    ) -> list[bytes | FetchError]:
+        """Returns what `ask` does, or if all URLs are of HTTP, the content that the requests made by `http` bring."""
+        client, began_s = self._http, time.monotonic()
+        if client is None or not all(_url(request).startswith(("http://", "https://")) for request in requests):
+            return self._all(ask, requests)
+        asked = list(map(http, requests))
+        try:
+            results: list[Any] = list(client.get(asked))
+            failed = {number: error for number, error in enumerate(results) if isinstance(error, Exception)}
+            repeated = {number: asked[number] for number in failed if not self._is_final(failed[number], 1)}
+
+            async def repeat() -> list[bytes | FetchError]:
+                return await asyncio.gather(
+                    *(self._tried(partial(client.get_async, each), each.url, began_s, 1) for each in repeated.values())
+                )
+
+            for number in failed.keys() - repeated.keys():
+                results[number] = self._error(failed[number], asked[number].url, 1, began_s)
+            for number, result in zip(repeated, self._requests.run(repeat) if repeated else [], strict=True):
+                results[number] = result
+        except CancelledError:
+            return _ending(requests)
+        return results
+
     def _all(self, ask: Callable[[Asked], Awaitable[T]], requests: Sequence[Asked]) -> list[T | FetchError]:
+        began_s = time.monotonic()
+
+        async def limited(request: Asked) -> T:
+            async with self._turns:
+                return await asyncio.wait_for(ask(request), self.config.timeout_s)
+
         async def together() -> list[T | FetchError]:
-            return await asyncio.gather(*(self._tried(ask, request) for request in requests))
+            return await asyncio.gather(
+                *(self._tried(partial(limited, request), _url(request), began_s) for request in requests)
+            )
 
         try:
             return self._requests.run(together) if requests else []
         except CancelledError:
-            return [FetchError.of(_url(request), "the process is ending") for request in requests]
+            return _ending(requests)
 
-    async def _tried(self, ask: Callable[[Asked], Awaitable[T]], request: Asked) -> T | FetchError:
-        url = _url(request)
-        began, tries = time.monotonic(), self.config.retries + 1
-        for done in range(1, tries + 1):
+    async def _tried(self, ask: Callable[[], Awaitable[T]], url: str, began_s: float, done: int = 0) -> T | FetchError:
+        """Returns what `ask` does, or the error; repeats it after failures that may pass, `done` tries being over."""
+        while True:
+            if done:
+                await asyncio.sleep(pause_s(done))
+            done += 1
             try:
-                async with self._turns:
-                    return await asyncio.wait_for(ask(request), self.config.timeout_s)
-            except Exception as error:
-                failure = error
-            if done == tries or not may_pass(failure):
-                break
-            await asyncio.sleep(pause_s(done))
-        effort = "tried once" if done == 1 else f"tried {done} times in {time.monotonic() - began:.0f} s"
+                return await ask()
+            except Exception as failure:
+                if self._is_final(failure, done):
+                    return self._error(failure, url, done, began_s)
+
+    def _is_final(self, failure: Exception, done: int) -> bool:
+        """Returns whether the last one of `done` tries ended so that there is no other."""
+        return done > self.config.retries or not may_pass(failure)
+
+    def _error(self, failure: Exception, url: str, done: int, began_s: float) -> FetchError:
+        effort = "tried once" if done == 1 else f"tried {done} times in {time.monotonic() - began_s:.0f} s"
         return FetchError.of(url, f"{reason(failure, self.config.timeout_s)}; {effort}", is_missing(failure))
+
+
+def _close(requests: _Requests, client: HttpClient | None) -> None:
+    requests.close()
+    if client is not None:
+        client.close()
+
+
+def _ending(requests: Sequence[str | ByteRange]) -> list[Any]:
+    return [FetchError.of(_url(request), "the process is ending") for request in requests]
 
 
 def _url(request: str | ByteRange) -> str:

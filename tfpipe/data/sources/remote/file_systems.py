@@ -9,10 +9,16 @@ from tfpipe.errors import ConfigError
 
 # Upper bound of a response in bytes, decompressed: pixels of a JPEG that TensorFlow decodes take at most twice as much.
 MAX_BYTES = 2**28
+IGNORES_RANGES = "the server ignores ranges, by which parts of large files are read: copy them first"
 
 
 class TooLong(ValueError):
     """A response of more than MAX_BYTES."""
+
+
+def too_long() -> TooLong:
+    """Returns the error of a response that is too long."""
+    return TooLong(f"the response has more than {MAX_BYTES / 1e6:.0f} MB")
 
 
 def open_file_system(scheme: str, config: Remote) -> Any:
@@ -75,7 +81,7 @@ async def read_url(system: Any, url: str, count: int | None) -> bytes:
             if count is not None and size > count:
                 break
             if size > MAX_BYTES:
-                raise TooLong(f"the response has more than {MAX_BYTES / 1e6:.0f} MB")
+                raise too_long()
         system._raise_not_found_for_status(response, url)
     return b"".join(chunks)[:count]
 
@@ -94,7 +100,7 @@ async def read_range(system: Any, url: str, start: int, end: int) -> bytes:
     async with session.get(system.encode_url(url), **options) as response:
         system._raise_not_found_for_status(response, url)
         if response.status != HTTPStatus.PARTIAL_CONTENT:
-            raise ValueError("the server ignores ranges, by which parts of large files are read: copy them first")
+            raise ValueError(IGNORES_RANGES)
         return await response.read()
 
 

@@ -1,0 +1,169 @@
+"""CPU time of small files behind HTTP, by client: tfpipe's with libcurl and with aiohttp, and others at their best.
+
+    pip install obstore urllib3 && apt-get install nginx-light
+    python profiles/remote.py --kb 10 100
+
+nginx serves random files to this process; it has the last CPU and the clients the first. Each turn fetches all files
+once by each client, in calls of 32 URLs from 4 threads, as the pipeline does. Printed are medians: microseconds of this
+process's CPU time a file, and files/s; and the ratio of the CPU times turn by turn to those of tfpipe with aiohttp.
+"""
+
+import argparse
+import asyncio
+import atexit
+import http.client
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+THREADS, BATCH, PORT = 4, 32, 8431
+CONFIG = """
+worker_processes 1; daemon off; pid {0}/pid; error_log {0}/log; events {{ worker_connections 1024; }}
+http {{ access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000; open_file_cache max=10000;
+  server {{ listen 127.0.0.1:{1}; root {0}/files; }} }}
+"""
+Fetch = Callable[[Sequence[str]], Sequence[bytes]]
+
+
+@contextmanager
+def served(files: int, size: int, cpu: int) -> Iterator[list[str]]:
+    """Yields the URLs of random files that nginx serves from a CPU."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        (root / "files").mkdir()
+        for number in range(files):
+            (root / f"files/{number}").write_bytes(os.urandom(size))
+        (root / "conf").write_text(CONFIG.format(root, PORT))
+        server = subprocess.Popen(["taskset", "-c", str(cpu), "nginx", "-c", str(root / "conf")])
+        try:
+            time.sleep(1)
+            yield [f"http://127.0.0.1:{PORT}/{number}" for number in range(files)]
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def fetchers(size: int) -> dict[str, Fetch]:
+    """Returns tfpipe's ways, of whole files and of ranges."""
+    from tfpipe.config import Remote
+    from tfpipe.data.sources.remote.fetcher import ByteRange, Fetcher
+
+    # An option that only aiohttp has, with its default.
+    by_aiohttp = Remote(options={"client_kwargs": {"connector_owner": True}})
+    ways: dict[str, Fetch] = {}
+    for name, remote in (("aiohttp", by_aiohttp), ("libcurl", Remote())):
+        client = Fetcher(remote, ["http://"])
+        ways[f"tfpipe, {name}"] = client.fetch
+        ways[f"tfpipe, {name}, ranges"] = lambda urls, client=client: client.ranges(
+            [ByteRange(url, 0, size) for url in urls]
+        )
+    return ways
+
+
+def in_loop() -> dict[str, Fetch]:
+    """Returns the ways of clients with asyncio: all in one loop, in a thread of its own."""
+    import aiohttp
+    import fsspec
+    from obstore.store import HTTPStore
+
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+
+    def together(get: Callable) -> Fetch:
+        async def all_of(urls: Sequence[str]) -> list[bytes]:
+            return await asyncio.gather(*map(get, urls))
+
+        return lambda urls: asyncio.run_coroutine_threadsafe(all_of(urls), loop).result()
+
+    async def session() -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64))
+
+    client = asyncio.run_coroutine_threadsafe(session(), loop).result()
+
+    async def end() -> None:
+        await client.close()
+
+    atexit.register(lambda: asyncio.run_coroutine_threadsafe(end(), loop).result())
+    system = fsspec.filesystem("http", asynchronous=True, loop=loop, skip_instance_cache=True)
+    store = obstore_at(HTTPStore)
+
+    async def by_aiohttp(url: str) -> bytes:
+        async with client.get(url) as response:
+            return await response.read()
+
+    async def by_obstore(url: str) -> bytes:
+        return bytes(await (await store.get_async(url.rpartition("/")[2])).bytes_async())
+
+    return {
+        "fsspec": together(system._cat_file),
+        "aiohttp": together(by_aiohttp),
+        "obstore, asyncio": together(by_obstore),
+    }
+
+
+def obstore_at(kind: type) -> object:
+    """Returns obstore's store of the server."""
+    return kind.from_url(f"http://127.0.0.1:{PORT}", client_options={"allow_http": True})
+
+
+def in_threads() -> dict[str, Fetch]:
+    """Returns the ways of clients that wait: a URL is one call, in a thread of four."""
+    import urllib3
+    from obstore.store import HTTPStore
+
+    pool, here = ThreadPoolExecutor(THREADS), threading.local()
+    manager, store = urllib3.PoolManager(maxsize=THREADS), obstore_at(HTTPStore)
+
+    def by_http_client(url: str) -> bytes:
+        if not hasattr(here, "connection"):
+            here.connection = http.client.HTTPConnection("127.0.0.1", PORT)
+        here.connection.request("GET", f"/{url.rpartition('/')[2]}")
+        return here.connection.getresponse().read()
+
+    gets = {
+        "urllib3, threads": lambda url: manager.request("GET", url).data,
+        "http.client, threads": by_http_client,
+        "obstore, threads": lambda url: bytes(store.get(url.rpartition("/")[2]).bytes()),
+    }
+    return {name: lambda urls, get=get: list(pool.map(get, urls)) for name, get in gets.items()}
+
+
+def main(args: argparse.Namespace) -> None:
+    """Prints a line for each client and size."""
+    cpus = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cpus)})
+    callers = ThreadPoolExecutor(THREADS)
+    for kb in args.kb:
+        size = kb * 1024
+        with served(args.files, size, max(cpus)) as urls:
+            calls = [urls[start : start + BATCH] for start in range(0, len(urls), BATCH)]
+            ways = {**fetchers(size), **in_loop(), **in_threads()}
+            spent: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+            for turn in range(args.turns + 1):  # the first one connects
+                for name, fetch in ways.items():
+                    began, cpu = time.perf_counter(), time.process_time()
+                    got = sum(len(data) for some in callers.map(fetch, calls) for data in some)
+                    assert got == len(urls) * size, f"{name}: {got} bytes"
+                    if turn:
+                        spent[name].append((time.process_time() - cpu, time.perf_counter() - began))
+            base = [cpu for cpu, _ in spent["tfpipe, aiohttp"]]
+            for name, turns in spent.items():
+                cpu, wall = (median(some) / len(urls) for some in zip(*turns, strict=True))
+                ratio = median(before / now for before, (now, _) in zip(base, turns, strict=True))
+                print(f"{kb:4} kB  {name:24} {cpu * 1e6:6.0f} us  {1 / wall:7.0f} files/s  x {ratio:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kb", type=int, nargs="+", default=[10, 100])
+    parser.add_argument("--files", type=int, default=2000)
+    parser.add_argument("--turns", type=int, default=7)
+    main(parser.parse_args())

@@ -1,0 +1,175 @@
+"""What libcurl must do as aiohttp does: certificates, redirects, proxies, quoting, and options that it lacks."""
+
+import datetime
+import ipaddress
+import ssl
+import sys
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.support.commands import run
+from tests.support.server import Server, serving
+from tfpipe.config import Remote
+from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
+from tfpipe.data.sources.remote.http_client import HttpClient, HttpRequest, open_http_client
+
+ABSENT = "http://files.invalid"
+
+
+@pytest.fixture
+def server(tmp_path: Path):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/0.JPEG").write_bytes(b"content")
+    with serving(tmp_path / "files") as made:
+        yield made
+
+
+@pytest.fixture
+def secure(tmp_path: Path):
+    """An HTTPS server with a certificate of its own, and the file of that; /other/PATH redirects to /PATH."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        def __init__(self, *args: object) -> None:
+            super().__init__(*args, directory=str(tmp_path / "files"))
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            if not self.path.startswith("/other/"):
+                return super().do_GET()
+            self.send_response(302)
+            self.send_header("Location", self.path.removeprefix("/other"))
+            self.end_headers()
+
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/0.JPEG").write_bytes(b"content")
+    file = tmp_path / "certificate.pem"
+    file.write_bytes(certificate())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.socket = context.wrap_socket(made.socket, server_side=True)
+    thread = threading.Thread(target=made.serve_forever)
+    thread.start()
+    yield f"https://127.0.0.1:{made.server_port}", file
+    made.shutdown()
+    thread.join()
+    made.server_close()
+
+
+def certificate() -> bytes:
+    """A certificate for 127.0.0.1 that it signs itself, with its key, as PEM."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    now, day = datetime.datetime.now(datetime.timezone.utc), datetime.timedelta(days=1)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now - day, now + day)
+    host = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = made.add_extension(host, critical=True).add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+    pem = serialization.Encoding.PEM
+    return made.sign(key, hashes.SHA256()).public_bytes(pem) + key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def fetch(urls: list[str], **options: object) -> list[bytes | FetchError | None]:
+    fetcher = Fetcher(Remote(retries=1, options=options), urls)
+    assert fetcher._http is not None, "it takes these options"
+    try:
+        return fetcher.fetch(urls)
+    finally:
+        fetcher.close()
+
+
+def test_a_server_whose_certificate_is_unknown_is_asked_once(secure: tuple[str, Path]) -> None:
+    url = f"{secure[0]}/0.JPEG"
+    (result,) = fetch([url])
+    assert isinstance(result, FetchError)
+    assert f"cannot fetch {url}: the server cannot be reached: ClientConnectorCertificateError" in str(result)
+    assert "tried once" in str(result)
+
+
+def test_certificates_are_those_that_python_trusts(secure: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(secure[1]))
+    assert fetch([f"{secure[0]}/0.JPEG"]) == [b"content"]
+
+
+def test_redirects_are_followed_but_not_forever(secure: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(secure[1]))
+    allowed, one_more = (f"{secure[0]}{'/other' * count}/0.JPEG" for count in (10, 11))
+    content, error = fetch([allowed, one_more])
+    assert content == b"content"
+    assert isinstance(error, FetchError) and "redirects followed; tried once" in str(error)
+
+
+def test_a_proxy_of_the_environment_is_used_only_if_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", server.url)
+    url = f"{ABSENT}/0.JPEG"
+    (result,) = fetch([url])
+    assert isinstance(result, FetchError) and "the server cannot be reached: ClientConnectorError" in str(result)
+    assert fetch([url], client_kwargs={"trust_env": True}) == [b"content"]
+    monkeypatch.setenv("no_proxy", "files.invalid")
+    assert isinstance(fetch([url], client_kwargs={"trust_env": True})[0], FetchError)
+
+
+def test_headers_are_sent(server: Server) -> None:
+    fetch([f"{server.url}/0.JPEG"], headers={"Authorization": "Bearer a"})
+    assert server.login == "Bearer a"
+    fetch([f"{server.url}/0.JPEG"], client_kwargs={"headers": {"Authorization": "Bearer b"}})
+    assert server.login == "Bearer b"
+
+
+def test_names_are_quoted_and_a_url_that_cannot_be_fails_alone(server: Server) -> None:
+    (server.root / "a bé%.JPEG").write_bytes(b"other")
+    urls = [f"{server.url}/{name}.JPEG" for name in ("a bé%25", "a%20b%C3%A9%25", "0")]
+    *contents, wrong, invalid = fetch([*urls, "http://[bad/0.JPEG", "http://h\0st/0.JPEG"])
+    assert contents == [b"other", b"other", b"content"]
+    assert all(isinstance(error, FetchError) and "tried once" in str(error) for error in (wrong, invalid))
+
+
+@pytest.mark.parametrize(
+    "options", [{"client_kwargs": {"connector_owner": True}}, {"ssl": False}, {"headers": {"A": "é\u20ac"}}]
+)
+def test_other_options_are_for_aiohttp(options: dict, server: Server) -> None:
+    assert open_http_client(Remote(options=options), str) is None
+    if "ssl" not in options:
+        assert isinstance(Fetcher(Remote(options=options), [server.url]).fetch([f"{server.url}/0.JPEG"])[0], bytes)
+
+
+def test_it_does_without_pycurl(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pycurl", None)
+    assert open_http_client(Remote(), str) is None
+    assert Fetcher(Remote(), [server.url]).fetch([f"{server.url}/0.JPEG"]) == [b"content"]
+
+
+def test_a_connection_serves_one_request_after_another_and_a_lost_one_is_replaced(server: Server) -> None:
+    client = HttpClient(Remote(concurrency=1), str)
+    requests = [HttpRequest(f"{server.url}/0.JPEG")] * 3
+    try:
+        assert client.get(requests) == [b"content"] * 3
+        server.stop()  # drops the connection that is open
+        server.start()
+        assert client.get(requests) == [b"content"] * 3
+    finally:
+        client.close()
+    assert client._thread is not None and not client._thread.is_alive()
+
+
+def test_it_works_after_tensorflow_which_has_another_libcurl(secure: tuple[str, Path]) -> None:
+    """A process that has loaded TensorFlow, whose symbols all libraries see, loads pycurl with its own libraries."""
+    program = """
+import sys, tensorflow
+assert "pycurl" not in sys.modules
+from tfpipe.config import Remote
+from tfpipe.data.sources.remote.fetcher import Fetcher
+fetcher = Fetcher(Remote(), ["https://"])
+assert fetcher._http is not None
+print(fetcher.fetch(sys.argv[1:]))
+"""
+    done = run(sys.executable, "-c", program, f"{secure[0]}/0.JPEG", SSL_CERT_FILE=str(secure[1]))
+    assert done.out.strip() == "[b'content']", done.err

@@ -1,0 +1,393 @@
+"""An HTTP client for many requests at once: libcurl, whose requests take a fraction of the CPU time of aiohttp's."""
+
+import asyncio
+import logging
+import os
+import re
+import select
+import ssl
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any, NamedTuple
+from urllib.request import getproxies
+
+from tfpipe.config import Remote
+from tfpipe.data.sources.remote import file_systems
+from tfpipe.data.sources.remote.file_systems import IGNORES_RANGES
+
+logger = logging.getLogger(__name__)
+
+REDIRECTS = 10  # as many as aiohttp follows
+# URLs that need no quoting.
+PLAIN = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+/[A-Za-z0-9/._~?&=+,-]*")
+
+Result = bytes | Exception
+
+
+class StatusError(Exception):
+    """An answer of the server that is an error."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"HTTP status {status}")
+        self.status = status
+
+
+class ClientConnectorError(OSError):
+    """A server that is not reached. Named as aiohttp's, as the next ones, so that messages are the same."""
+
+
+class ClientConnectorCertificateError(ClientConnectorError, ValueError):
+    """A server whose certificate is not trusted; asking again does not help."""
+
+
+class ServerDisconnectedError(OSError):
+    """A connection that ends before a response."""
+
+
+class ClientPayloadError(OSError):
+    """A response that breaks off or cannot be read."""
+
+
+def ends_early(end: int, asked: int) -> ValueError:
+    """Returns the error of a file that ends before the last byte that was asked for."""
+    return ValueError(f"it ends at byte {end}, before {asked}")
+
+
+class HttpRequest(NamedTuple):
+    """A request for a URL's content, or for its bytes `start` to `end`."""
+
+    url: str
+    start: int = 0
+    end: int | None = None
+    exact: bool = True  # False: of a server that ignores ranges, the start of its response is taken
+    fresh: bool = False  # by a connection of its own; libcurl itself repeats a request when an open connection is lost
+
+
+class _Batch:
+    """Requests of one call, and their results as far as they have come."""
+
+    def __init__(self, requests: Sequence[HttpRequest], done: Callable[[list[Any]], None]) -> None:
+        self.requests, self.done = requests, done
+        self._results: list[Result | None] = [None] * len(requests)
+        self._missing = len(requests)
+
+    def add(self, number: int, result: Result) -> None:
+        """Stores a result; after the last one, calls `done`."""
+        self._results[number] = result
+        self._missing -= 1
+        if not self._missing:
+            self.done(self._results)
+
+
+class _Transfer:
+    """A handle of libcurl, and the response that it receives."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self.request, self.batch, self.number = HttpRequest(""), _Batch((), lambda _: None), 0
+        self._chunks: list[bytes] = []
+        self._size = self._most = 0
+
+    def start(self, batch: _Batch, number: int) -> None:
+        """Takes the request `number` of a batch."""
+        self.batch, self.number, self.request = batch, number, batch.requests[number]
+        _, start, end, _, _ = self.request
+        self._chunks, self._size, self._most = [], 0, file_systems.MAX_BYTES if end is None else end - start
+
+    def write(self, chunk: bytes) -> int | None:
+        """Takes a part of the response; returns another number than its length if there is more than was asked for."""
+        self._chunks.append(chunk)
+        self._size += len(chunk)
+        return None if self._size <= self._most else -1
+
+    def result(self, status: int, failure: Exception | None) -> Result:
+        """Returns the content, or the error, once libcurl has ended with `failure`."""
+        _, start, end, exact, _ = self.request
+        is_cut = self._size > self._most
+        if failure is not None and not is_cut:
+            return failure
+        if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and not exact:  # an empty file
+            return b""
+        if status >= HTTPStatus.BAD_REQUEST:
+            return StatusError(status)
+        if end is not None and exact and status != HTTPStatus.PARTIAL_CONTENT:
+            return ValueError(IGNORES_RANGES)
+        if end is None and is_cut:
+            return file_systems.too_long()
+        data = b"".join(self._chunks)[: self._most]
+        return ends_early(start + len(data), end) if end is not None and exact and start + len(data) != end else data
+
+
+class HttpClient:
+    """A thread that makes HTTP requests, at most `data.remote.concurrency` at once; each is tried once.
+
+    It starts with the first request. Connections stay open.
+    """
+
+    def __init__(self, config: Remote, quote: Callable[[str], str]) -> None:
+        """Opens no connection; `quote` is for URLs with characters that HTTP does not allow."""
+        self._curl, self._quote = _import_curl(), quote
+        self._options, self._proxies = _options(self._curl, config)
+        self._lock, self._closed = threading.Lock(), False
+        self._waiting: deque[tuple[_Batch, int]] = deque()
+        self._running: dict[Any, _Transfer] = {}  # by their handles
+        self._idle = [self._new_transfer()]  # here, since it fails if an option cannot be used
+        self._limit = config.concurrency
+        self._watched: set[int] = set()  # files of connections
+        self._due_s: float | None = None  # when libcurl wants to be called, by time.monotonic
+        self._thread: threading.Thread | None = None
+        self._wake = -1
+
+    def get(self, requests: Sequence[HttpRequest]) -> list[Result]:
+        """Returns each content or error; raises CancelledError if the client is closed, or was closed meanwhile."""
+        ended, results = threading.Event(), list[Result]()
+
+        def done(all_results: list[Result]) -> None:
+            results.extend(all_results)
+            ended.set()
+
+        self.submit(requests, done)
+        ended.wait()
+        if len(results) < len(requests):
+            raise CancelledError
+        return results
+
+    async def get_async(self, request: HttpRequest) -> bytes:
+        """Returns the content, by a new connection; raises the error.
+
+        Raises asyncio.CancelledError if the client is closed, or was closed meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        answer = loop.create_future()
+
+        def done(results: list[Result]) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(take, results)
+
+        def take(results: list[Result]) -> None:
+            if answer.cancelled():
+                return
+            if not results:
+                answer.cancel()
+            elif isinstance(results[0], Exception):
+                answer.set_exception(results[0])
+            else:
+                answer.set_result(results[0])
+
+        self.submit([request._replace(fresh=True)], done)
+        return await answer
+
+    def submit(self, requests: Sequence[HttpRequest], done: Callable[[list[Result]], None]) -> None:
+        """Makes requests, and calls `done` in the client's thread with their results; with [] if it is closed."""
+        if not requests:
+            return done([])
+        with self._lock:
+            if not self._closed:
+                batch = _Batch(requests, done)
+                self._waiting.extend((batch, number) for number in range(len(requests)))
+                if self._thread is None:
+                    self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+                    self._thread = threading.Thread(target=self._work, name="tfpipe-http", daemon=True)
+                    self._thread.start()
+                return os.eventfd_write(self._wake, 1)
+        return done([])
+
+    def close(self) -> None:
+        """Gives up the requests in flight and ends the thread."""
+        with self._lock:
+            thread, self._closed = None if self._closed else self._thread, True
+            if thread is not None:
+                os.eventfd_write(self._wake, 1)
+        if thread is not None and threading.current_thread() is not thread:
+            thread.join()
+
+    def _work(self) -> None:
+        multi, self._epoll = self._curl.CurlMulti(), select.epoll()
+        multi.setopt(self._curl.M_SOCKETFUNCTION, self._watch)
+        multi.setopt(self._curl.M_TIMERFUNCTION, self._set_timer)
+        multi.setopt(self._curl.M_MAXCONNECTS, self._limit)
+        self._epoll.register(self._wake, select.EPOLLIN)
+        try:
+            while not self._closed:
+                self._start_waiting(multi)
+                self._step(multi)
+                self._collect(multi)
+        finally:
+            self._end(multi)
+
+    def _step(self, multi: Any) -> None:
+        """Waits for events of connections, or until libcurl's time has come, and lets it work."""
+        pause_s = None if self._due_s is None else max(self._due_s - time.monotonic(), 0)
+        for file, events in self._epoll.poll(pause_s):
+            if file == self._wake:
+                os.eventfd_read(file)
+            else:
+                multi.socket_action(file, self._flags(events))
+        if self._due_s is not None and self._due_s <= time.monotonic():
+            self._due_s = None
+            multi.socket_action(self._curl.SOCKET_TIMEOUT, 0)
+
+    def _start_waiting(self, multi: Any) -> None:
+        while self._waiting and len(self._running) < self._limit:
+            batch, number = self._waiting.popleft()
+            transfer = self._idle.pop() if self._idle else self._new_transfer()
+            transfer.start(batch, number)
+            try:
+                self._prepare(transfer.handle, transfer.request)
+            except Exception as error:  # the quoting's or libcurl's about the URL
+                self._idle.append(transfer)
+                batch.add(number, error if isinstance(error, ValueError) else ValueError(str(error)))
+                continue
+            self._running[transfer.handle] = transfer
+            multi.add_handle(transfer.handle)
+
+    def _prepare(self, handle: Any, request: HttpRequest) -> None:
+        url, start, end, _, fresh = request
+        handle.setopt(self._curl.URL, url if PLAIN.fullmatch(url) else self._quote(url))
+        if self._proxies is not None:
+            handle.setopt(self._curl.PROXY, self._proxies.get(url.partition("://")[0], ""))
+        if end is None:
+            handle.unsetopt(self._curl.RANGE)
+        else:
+            handle.setopt(self._curl.RANGE, f"{start}-{end - 1}")
+        # "" for all encodings that libcurl knows; a part of an encoded file is of no use.
+        handle.setopt(self._curl.ACCEPT_ENCODING, "" if end is None else "identity")
+        handle.setopt(self._curl.FRESH_CONNECT, fresh)
+
+    def _new_transfer(self) -> _Transfer:
+        handle = self._curl.Curl()
+        transfer = _Transfer(handle)
+        for option, value in self._options.items():
+            handle.setopt(option, value)
+        handle.setopt(self._curl.WRITEFUNCTION, transfer.write)
+        return transfer
+
+    def _collect(self, multi: Any) -> None:
+        """Hands over the results of requests that have ended."""
+        more = 1
+        while more:
+            more, ended, failed = multi.info_read()
+            for handle in ended:
+                self._hand_over(multi, handle, None)
+            for handle, code, text in failed:
+                self._hand_over(multi, handle, _error(self._curl, code, text))
+
+    def _hand_over(self, multi: Any, handle: Any, failure: Exception | None) -> None:
+        transfer = self._running.pop(handle)
+        multi.remove_handle(handle)
+        result = transfer.result(handle.getinfo(self._curl.RESPONSE_CODE), failure)
+        self._idle.append(transfer)
+        transfer.batch.add(transfer.number, result)
+
+    def _watch(self, what: int, file: int, _multi: Any, _data: Any) -> None:
+        """Called by libcurl: says which events of a connection it waits for."""
+        if what == self._curl.POLL_REMOVE:
+            self._watched.discard(file)
+            self._epoll.unregister(file)
+            return
+        events = select.EPOLLIN if what & self._curl.POLL_IN else 0
+        events |= select.EPOLLOUT if what & self._curl.POLL_OUT else 0
+        if file in self._watched:
+            self._epoll.modify(file, events)
+        else:
+            self._watched.add(file)
+            self._epoll.register(file, events)
+
+    def _flags(self, events: int) -> int:
+        flags = self._curl.CSELECT_IN if events & select.EPOLLIN else 0
+        flags |= self._curl.CSELECT_OUT if events & select.EPOLLOUT else 0
+        return flags | (self._curl.CSELECT_ERR if events & (select.EPOLLERR | select.EPOLLHUP) else 0)
+
+    def _set_timer(self, pause_ms: int) -> None:
+        """Called by libcurl: says when to call it though nothing happens; -1 for never."""
+        self._due_s = None if pause_ms < 0 else time.monotonic() + pause_ms / 1000
+
+    def _end(self, multi: Any) -> None:
+        """Ends all batches without results, and closes the connections."""
+        batches = {id(transfer.batch): transfer.batch for transfer in self._running.values()}
+        batches.update({id(batch): batch for batch, _ in self._waiting})
+        for handle in self._running:
+            multi.remove_handle(handle)
+        multi.close()
+        self._epoll.close()
+        with self._lock:
+            self._closed = True
+            os.close(self._wake)
+        for batch in batches.values():
+            batch.done([])
+
+
+def open_http_client(config: Remote, quote: Callable[[str], str]) -> HttpClient | None:
+    """Returns a client; None without pycurl, or if `data.remote.options` has any that only aiohttp understands."""
+    options = config.options.get("client_kwargs", {})
+    if not config.options.keys() <= {"headers", "client_kwargs"} or not options.keys() <= {"headers", "trust_env"}:
+        return None
+    try:
+        return HttpClient(config, quote)
+    except ModuleNotFoundError:
+        return None
+    except ImportError as error:
+        logger.warning("libcurl cannot be loaded, so aiohttp makes the requests, at more CPU time: %s", error)
+        return None
+    except (TypeError, ValueError):  # an option that has a wrong type: aiohttp says so
+        return None
+
+
+def _import_curl() -> Any:
+    """Imports pycurl so that it uses its own libcurl and OpenSSL: TensorFlow exports others under the same names."""
+    flags = sys.getdlopenflags()
+    sys.setdlopenflags(flags | os.RTLD_DEEPBIND)
+    try:
+        import pycurl
+    finally:
+        sys.setdlopenflags(flags)
+    return pycurl
+
+
+def _options(curl: Any, config: Remote) -> tuple[dict[int, Any], dict[str, str] | None]:
+    """Returns libcurl's options for all requests, and the proxies by scheme; None for no proxies."""
+    about = config.options.get("client_kwargs", {})
+    headers = {**about.get("headers", {}), **config.options.get("headers", {})}
+    trusted = ssl.get_default_verify_paths()
+    options: dict[int, Any] = {
+        curl.NOSIGNAL: 1,
+        curl.FOLLOWLOCATION: 1,
+        curl.MAXREDIRS: REDIRECTS,
+        curl.COOKIEFILE: "",  # cookies are sent back, and no file is read
+        curl.PROTOCOLS: curl.PROTO_HTTP | curl.PROTO_HTTPS,
+        curl.REDIR_PROTOCOLS: curl.PROTO_HTTP | curl.PROTO_HTTPS,
+        # Each request has its connection: of HTTP/2, all would share one.
+        curl.HTTP_VERSION: curl.CURL_HTTP_VERSION_1_1,
+        curl.TIMEOUT_MS: max(round(config.timeout_s * 1000), 1),
+        # A semicolon ends a header without a value.
+        curl.HTTPHEADER: [f"{name}: {value}" if value else f"{name};" for name, value in headers.items()],
+        curl.PROXY: "",  # without, libcurl takes it from the environment
+    }
+    files = {curl.CAINFO: trusted.cafile, curl.CAPATH: trusted.capath}
+    if not about.get("trust_env"):
+        return options | {name: path for name, path in files.items() if path}, None
+    proxies = getproxies()
+    files |= {curl.NOPROXY: proxies.get("no"), curl.NETRC_FILE: os.environ.get("NETRC")}
+    options[curl.NETRC] = curl.NETRC_OPTIONAL
+    return options | {name: path for name, path in files.items() if path}, proxies
+
+
+def _error(curl: Any, code: int, text: str) -> Exception:
+    """Returns the error for one of libcurl's; a ValueError if the request would fail again."""
+    if code == curl.E_OPERATION_TIMEDOUT:
+        return TimeoutError()
+    no_host = (curl.E_COULDNT_RESOLVE_PROXY, curl.E_COULDNT_RESOLVE_HOST)
+    if code in (*no_host, curl.E_COULDNT_CONNECT, curl.E_SSL_CONNECT_ERROR):
+        return ClientConnectorError(text)
+    if code in (curl.E_PEER_FAILED_VERIFICATION, curl.E_SSL_CACERT_BADFILE):
+        return ClientConnectorCertificateError(text)
+    if code in (curl.E_GOT_NOTHING, curl.E_SEND_ERROR, curl.E_RECV_ERROR):
+        return ServerDisconnectedError(text)
+    is_final = code in (curl.E_URL_MALFORMAT, curl.E_TOO_MANY_REDIRECTS)
+    return ValueError(text) if is_final else ClientPayloadError(text)
