@@ -34,10 +34,10 @@ def recognized(path: str | os.PathLike[str], split: str, *, labelled: bool = Fal
     of two kinds; the message lists what was found.
     """
     if isinstance(path, str) and is_url(path):
-        ending = os.path.splitext(path)[1].lower()
-        return _source(
-            {".tar": "webdataset", ".json": "coco", **dict.fromkeys(TABLES, "table")}.get(ending, "packed"), path
-        )
+        kinds = {".tar": "webdataset", ".json": "coco", **dict.fromkeys(TABLES, "table")}
+        kinds |= dict.fromkeys(RECORDS, "tfrecord")
+        other = "tfrecord" if "-of-" in path.rpartition("/")[2] else "packed"
+        return _source(kinds.get(os.path.splitext(path)[1].lower(), other), path)
     path = Path(path).expanduser()
     if path.is_dir():
         return _folder(path, split, labelled)

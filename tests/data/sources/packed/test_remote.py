@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.batches import crops, known_crops
 from tests.support.packs import config_of, packed
-from tests.support.routes import SMALL, samples, write_tars
+from tests.support.routes import SMALL, samples, write_tars, write_tfrecords
 from tests.support.sample import SampleData
 from tests.support.server import Server, serving
 from tfpipe import Config, Loader, World, make_config
@@ -94,6 +94,48 @@ def test_tar_shards_on_a_web_server_are_named_by_a_pattern(tmp_path: Path) -> No
             load_split(missing.data, "train", World())
 
 
+def test_tfrecords_behind_urls_are_those_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a bucket by their folder, on a web server by a pattern, while requests fail; any kind is recognised."""
+    monkeypatch.setattr(fetcher, "PAUSE_S", 0.01)
+    records = write_tfrecords(tmp_path / "records", samples(12))
+    (records / "train-00000-of-00001").rename(records / "train-00000-of-00002")
+    write_tfrecords(records, samples(24)[12:])
+    (records / "train-00000-of-00001").rename(records / "train-00001-of-00002")
+    source = {"kind": "tfrecord", "path": str(records)}
+    here = make_config({"data": {**SMALL, "source": source}})
+    expected = crops(here, "train", steps=8)
+    with serving(records) as server:
+        server.ranges = True
+        server.fail_some(0.1)
+        pattern = f"{server.url}/train-{{00000..00001}}-of-00002"
+        for number, url in enumerate((pattern, in_memory(records))):
+            data = {**SMALL, "source": {**source, "path": url}, "index": str(tmp_path / f"index{number}")}
+            config = make_config({"data": data})
+            assert crops(config, "train", steps=8) == expected
+            assert not open_source(config.data).has_test()
+            Loader(config).load_state_dict(Loader(here).state_dict())
+        assert len(Loader(pattern, index=tmp_path / "index0", **SMALL).data.catalog) == 24
+        data["source"]["path"] = f"{server.url}/train-{{00000..00000}}-of-00002"
+        with pytest.raises(ConfigError, match=r"1 of 2 shards train-\*-of-00002 are there"):
+            load_split(make_config({"data": data}).data, "train", World())
+
+
+@pytest.mark.parametrize(("at", "problem"), [(900, "bytes .* do not match their checksum"), (3, "its head at byte 0")])
+def test_a_damaged_tfrecord_behind_a_url_is_named(tmp_path: Path, at: int, problem: str) -> None:
+    shard = write_tfrecords(tmp_path / "records", samples(3)) / "train-00000-of-00001"
+    contents = shard.read_bytes()
+    shard.write_bytes(contents[:at] + bytes([contents[at] ^ 1]) + contents[at + 1 :])
+    source = {"kind": "tfrecord", "path": in_memory(shard.parent)}
+    config = make_config({"data": {**SMALL, "source": source, "index": str(tmp_path / "index")}})
+    with pytest.raises(ConfigError, match=rf"record 0 of memory://.*/{shard.name}: .*{problem}"):
+        load_split(config.data, "train", World())
+    shard.write_bytes(contents[:-5])
+    source["path"] = in_memory(shard.parent)
+    config = make_config({"data": {**SMALL, "source": source, "index": str(tmp_path / "index")}})
+    with pytest.raises(ConfigError, match=rf"record 2 of memory://.*/{shard.name}: the shard ends at byte"):
+        load_split(config.data, "train", World())
+
+
 @pytest.mark.parametrize("header", ["ETag", "Last-Modified"])
 def test_a_shard_on_a_server_that_changed_is_scanned_and_cached_again(tmp_path: Path, header: str) -> None:
     """Though it has the same size, and nothing but the server's header tells."""
@@ -148,7 +190,7 @@ def test_what_is_missing_or_damaged_is_named(sample: SampleData, folders: Path, 
 
 @pytest.mark.parametrize("url", ["s3://bucket/folder", "az://container/folder", "hf://datasets/x/y"])
 def test_no_url_becomes_a_local_path(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for kind in ("folders", "tfrecord", "archive"):
+    for kind in ("folders", "archive"):
         with pytest.raises(ConfigError, match=f'received "{url}"; accepted: a path of a file system'):
             make_config({"data": {"source": {"kind": kind, "path": url}}})
     assert make_config({"data": {"source": {"kind": "packed", "path": f"{url}/"}}}).data.source.path == url

@@ -73,8 +73,12 @@ def is_sound(head: bytes) -> bool:
     crc = 0xFFFFFFFF
     for byte in length:
         crc = (crc >> 8) ^ _crc_table()[(crc ^ byte) & 0xFF]
-    crc ^= 0xFFFFFFFF
-    return checksum == ((crc >> 15 | crc << 17) + MASK) & 0xFFFFFFFF
+    return checksum == masked(crc ^ 0xFFFFFFFF)
+
+
+def masked(crc: int) -> int:
+    """Returns a CRC-32C as TFRecords store it."""
+    return ((crc >> 15 | crc << 17) + MASK) & 0xFFFFFFFF
 
 
 @functools.cache

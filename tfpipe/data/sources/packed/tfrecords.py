@@ -3,8 +3,9 @@
 import os
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import tensorflow as tf
@@ -14,11 +15,12 @@ from tfpipe.data.annotations.cleaning import Annotated, targets
 from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Index
-from tfpipe.data.sources.known import NEITHER, RECORDS, Known, check_files, names_of, not_used
-from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, is_sound, parse_example
+from tfpipe.data.sources.known import NEITHER, RECORDS, Known, check_files, expanded, names_of, not_used
+from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, is_sound, masked, parse_example
 from tfpipe.data.sources.packed.manifest import PREFIX
 from tfpipe.data.sources.packed.scan import COPY_AGAIN, LeftOut, Scanned, ScannedSource, rows_of
 from tfpipe.data.sources.packed.shards import Shards
+from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, as_path, open_file
 from tfpipe.data.sources.rows import Rows
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -26,6 +28,7 @@ from tfpipe.errors import ConfigError
 # End of a TFRecord file's name: the number of files, where it states one, and a suffix of RECORDS; or one of the two.
 SUFFIX = "|".join(map(re.escape, RECORDS))
 SHARD = re.compile(rf"(?:-\d+-of-(\d+)(?:{SUFFIX})?|{SUFFIX})$")
+ReadData = Callable[[int, int], bytes | None]
 # Stands for the class of a box that has another class than its image.
 OTHER_CLASS = np.iinfo(np.int32).max
 
@@ -36,14 +39,24 @@ class TfRecords(ScannedSource):
     kind = "TFRecords"
     stored_as = "tfrecord"
 
-    def shards_of(self, split: str) -> Sequence[Path]:
-        """Returns the TFRecord files of `split`, sorted: train-00000-of-01024 ...; see known.names_of."""
-        folder = self.about.test_path if split == "test" and self.about.test_path is not None else self.about.path
-        assert isinstance(folder, Path), "the config is checked"
-        names = filter(SHARD.search, os.listdir(folder) if folder.is_dir() else [])
-        return [folder / name for name in names_of(names, self.about, split)]
+    def shards_of(self, split: str) -> Sequence[AnyPath]:
+        """Returns the TFRecord files of `split`, sorted: train-00000-of-01024 ...; see known.names_of.
 
-    def checked(self, split: str) -> Sequence[Path]:
+        A URL is one of a file, a pattern of files or, in an object store, a folder.
+        """
+        path = self.about.test_path if split == "test" and self.about.test_path is not None else self.about.path
+        assert path is not None, "the config is checked"
+        if isinstance(path, str) and SHARD.search(expanded(path)[0]):
+            used = split == "train" or (split == "test" and self.about.test_path is not None)
+            return [UrlPath(url, self.config.remote) for url in expanded(path)] if used else []
+        folder = as_path(path, self.config.remote)
+        if isinstance(folder, UrlPath):
+            names = folder.names()
+        else:
+            names = set(os.listdir(folder) if folder.is_dir() else [])
+        return [folder / name for name in names_of(filter(SHARD.search, names), self.about, split)]
+
+    def checked(self, split: str) -> Sequence[AnyPath]:
         shards = self.shards_of(split)
         expected = f"{PREFIX[split]}-*-of-*, as TFRecords of ImageNet are named, or one of *{' *'.join(RECORDS)}"
         check_files(shards, self.about, split, "TFRecord file", expected)
@@ -54,7 +67,7 @@ class TfRecords(ScannedSource):
             raise ConfigError(f"{shards[0].parent}: {len(shards)} of {int(match[1])} shards {pattern} are there")
         return shards
 
-    def scan(self, path: Path, size: int, left_out: LeftOut) -> Rows:
+    def scan(self, path: AnyPath, size: int, left_out: LeftOut) -> Rows:
         del left_out
         return rows_of(_scan_shard(path, size), path)
 
@@ -84,7 +97,7 @@ class TfRecords(ScannedSource):
         annotated, boxes = _boxes(images.rows, labels)
         left_out = not_used(self.shards_of(NEITHER) if split == "train" else [])
         known = Known(FileList.of(images.rows.names), labels, classes, boxes, annotated, left_out=left_out)
-        return known, images.as_shards(labels)
+        return known, images.as_shards(labels, self.opened(images.shards))
 
 
 def _labels(rows: Rows, classes: tuple[str, ...], folder: str) -> np.ndarray:
@@ -110,7 +123,7 @@ def _boxes(rows: Rows, labels: np.ndarray) -> Index:
     return Index(rows.annotated, targets(Annotated(rows.box_images, rows.boxes, classes), labels, rows.sizes))
 
 
-def _scan_shard(path: Path, size: int) -> list[Scanned]:
+def _scan_shard(path: AnyPath, size: int) -> list[Scanned]:
     rows: list[Scanned] = []
     for count, (start, data) in enumerate(_records(path, size)):
         parsed = _parse(data, path, count)
@@ -121,40 +134,66 @@ def _scan_shard(path: Path, size: int) -> list[Scanned]:
     return rows
 
 
-def _parse(data: bytes, path: Path, count: int) -> Parsed:
+def _parse(data: bytes, path: AnyPath, count: int) -> Parsed:
     try:
         return parse_example(data)
     except ValueError as error:
         raise ValueError(f"record {count} of {path}: {error}") from error
 
 
-def _records(path: Path, size: int) -> Iterator[tuple[int, bytes]]:
+def _records(path: AnyPath, size: int) -> Iterator[tuple[int, bytes]]:
     """Yields the offset in bytes of each record's data, and the data.
 
     Raises ValueError if the file ends within a record, or a record differs from its checksums, as in any other file.
     """
     at = count = 0
-    reader = tf_record_random_reader(str(path))  # compares the checksum of the data
-    with path.open("rb") as file:
-        while head := os.pread(file.fileno(), HEAD, at):
+    with open_file(path) as file:
+        read = _remote_data(file) if isinstance(path, UrlPath) else _local_data(path)
+        while file.seek(at) == at and (head := file.read(HEAD)):
             if len(head) == HEAD and not is_sound(head):
                 raise ValueError(
                     f"record {count} of {path}: its head at byte {at} does not match its checksum: it was damaged, or "
                     f"the file is no TFRecord; {COPY_AGAIN}"
                 )
             length = struct.unpack_from("<Q", head)[0] if len(head) == HEAD else size
-            if at + HEAD + length + TAIL > size:
+            end = at + HEAD + length + TAIL
+            if end > size:
                 raise ValueError(
                     f"record {count} of {path}: the shard ends at byte {size}, within this record of byte {at}; "
                     f"{COPY_AGAIN}"
                 )
-            try:
-                data, end = reader.read(at)
-            except tf.errors.DataLossError as error:
+            data = read(at, length)
+            if data is None:
                 raise ValueError(
                     f"record {count} of {path}: its {length} bytes from byte {at + HEAD} on do not match their "
                     f"checksum: they were damaged; {COPY_AGAIN}"
-                ) from error
+                )
             yield at + HEAD, data
             at = end
             count += 1
+
+
+def _local_data(path: Path) -> ReadData:
+    """Returns what reads the data of a record, by its offset and length; None for data unlike its checksum."""
+    reader = tf_record_random_reader(str(path))
+
+    def read(at: int, length: int) -> bytes | None:
+        del length
+        try:
+            return reader.read(at)[0]
+        except tf.errors.DataLossError:
+            return None
+
+    return read
+
+
+def _remote_data(file: IO[bytes]) -> ReadData:
+    """Returns the same of a file behind a URL, which TensorFlow cannot read; `file` stands after the record's head."""
+    from google_crc32c import value
+
+    def read(at: int, length: int) -> bytes | None:
+        del at
+        data, checksum = file.read(length), file.read(TAIL)
+        return data if struct.unpack("<I", checksum)[0] == masked(value(data)) else None
+
+    return read
