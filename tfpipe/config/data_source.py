@@ -12,7 +12,7 @@ from tfpipe.config.section import Args, ConfigPath, Form, Section, Seed, Url
 KINDS = ("folders", "table", "coco", "archive", "webdataset", "packed", "tfrecord")
 TABLES = ("table", "coco")
 # Kinds whose data may lie behind URLs.
-REMOTE = ("packed", "webdataset", "tfrecord", *TABLES)
+REMOTE = ("packed", "webdataset", "tfrecord", "folders", *TABLES)
 # Kinds that each key is for, besides kinds of the user's own; `path` is for all.
 KEYS = {
     "test_path": ("folders", *TABLES, "archive", "webdataset", "tfrecord"),
@@ -82,11 +82,11 @@ class SourceConfig(Section):
     validation-00000-of-00128. "package.module:Class": a kind of your own, a subclass of tfpipe.Source, from sys.path or
     the current directory."""
     path: ConfigPath | Url | None = None
-    """Folder of the data, a URL too with "packed", "webdataset", "tfrecord", "table" and "coco" (s3://, gs://,
-    https://, hf:// and all schemes that fsspec has); with "coco" a file, with "table", "archive" and "webdataset" a
-    file or a folder of them, with "tfrecord" a folder, or behind URLs a file; a kind of your own may do without. The
-    files of a folder are split by the words in their names, in any case: those with train or training are the training
-    data, or if there are none, those with the name of no split."""
+    """Folder of the data, a URL too but with "archive" (s3://, gs://, https://, hf:// and all schemes that fsspec has;
+    with "folders" those of object stores, which list folders); with "coco" a file, with "table", "archive" and
+    "webdataset" a file or a folder of them, with "tfrecord" a folder, or behind URLs a file; a kind of your own may do
+    without. The files of a folder are split by the words in their names, in any case: those with train or training are
+    the training data, or if there are none, those with the name of no split."""
     test_path: ConfigPath | Url | None = None
     """The test data if it is elsewhere; null: the files of `path`, or with "folders" and "archive" the folders in it,
     with the word val, valid or validation in their names, else those with test or testing, if there are any."""

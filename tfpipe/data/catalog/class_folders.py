@@ -7,10 +7,10 @@ instances_val2017.json, TestData.csv.
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tfpipe.errors import ConfigError
 from tfpipe.util.progress import progress
@@ -89,7 +89,21 @@ def listing(names: Sequence[str]) -> str:
     return f"{', '.join(names[:EXAMPLES])}{more}"
 
 
+class Folder(Protocol):
+    """A folder, by its path or its URL."""
+
+    def __truediv__(self, name: str, /) -> Any: ...
+
+
+AnyFolder = TypeVar("AnyFolder", bound=Folder)
+
+
 def find_splits(root: Path) -> dict[str, Path]:
+    """Returns the folder of each split, as splits_below does; raises OSError too."""
+    return splits_below(root, lambda folder: [entry.name for entry in os.scandir(folder) if entry.is_dir()])
+
+
+def splits_below(root: AnyFolder, subfolders: Callable[[AnyFolder], list[str]]) -> dict[str, AnyFolder]:
     """Returns the folder of each split: "train", and the folders of test data in `root` by their names.
 
     Folders are split by their names, if they hold folders: those of test data next to one of training data may
@@ -97,11 +111,12 @@ def find_splits(root: Path) -> dict[str, Path]:
     that does, such as seg_train, counts only if there are training and test data. Without a folder of training data,
     as in a tree whose classes are train, bus and car, all of `root` but folders of test data is "train".
 
-    Raises ConfigError if several folders may be the training data, and OSError.
+    `subfolders` returns the names of the folders in a folder. Raises ConfigError if several folders may be the training
+    data, and what `subfolders` raises.
     """
-    said = {entry.name: splits_in(entry.name) for entry in os.scandir(root) if entry.name[0] != "." and entry.is_dir()}
+    said = {name: splits_in(name) for name in subfolders(root) if name[0] != "."}
     named = {name: next(iter(splits)) for name, splits in sorted(said.items()) if len(splits) == 1}
-    nested = {name for name in named if any(entry.is_dir() for entry in os.scandir(root / name))}
+    nested = {name for name in named if subfolders(root / name)}
     trains = [name for name in nested if whole_split(name) == "train"]
     if not trains and any(named[name] != "train" for name in nested):
         trains = [name for name in nested if named[name] == "train"]
@@ -119,7 +134,7 @@ def find_splits(root: Path) -> dict[str, Path]:
 def split_of_folders(folders: Sequence[str]) -> list[str | None]:
     """Returns the split of each of the folders (paths with a slash at their ends) that images lie in; None: no split.
 
-    The rule is that of find_splits, at any depth: a folder's name that says nothing but a split counts for all below
+    The rule is that of splits_below, at any depth: a folder's name that says nothing but a split counts for all below
     it, if it holds folders, or there is a folder of training data that does: Data/train/CLASS/ and Data/val/.
     """
     said: list[str | None] = []

@@ -4,15 +4,21 @@ import hashlib
 import logging
 import os
 from collections import defaultdict
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from tfpipe.data.catalog.class_folders import TESTS, find_splits, images_below, listing, splits_in
+from tfpipe.data.catalog.class_folders import TESTS, find_splits, images_below, listing, splits_below, splits_in
 from tfpipe.data.catalog.labels import class_table, folder_of, image_labels
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.sources.files import FileSplit
+from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders, paths_table, table_paths
+from tfpipe.data.sources.files import kind_of
 from tfpipe.data.sources.known import Known, check_split, known_catalog
+from tfpipe.data.sources.remote.listing import check_lists, images_at, subfolders_at
+from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, as_path
 from tfpipe.data.sources.source import BaseSource
+from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
@@ -28,11 +34,26 @@ class Folders(BaseSource):
         "stage": "tfpipe stage copies the files of filelists: make these with tfpipe filelist",
     }
 
-    @property
-    def root(self) -> Path:
+    @cached_property
+    def root(self) -> AnyPath:
         """Folder of the class folders, or of the folders train and val."""
-        assert self.config.source is not None and isinstance(self.config.source.path, Path), "the config is checked"
-        return self.config.source.path
+        assert self.config.source is not None and self.config.source.path is not None, "the config is checked"
+        return as_path(self.config.source.path, self.config.remote)
+
+    @cached_property
+    def test_path(self) -> AnyPath | None:
+        """Folder of the test data, if it is elsewhere."""
+        assert self.config.source is not None
+        path = self.config.source.test_path
+        return None if path is None else as_path(path, self.config.remote)
+
+    @cached_property
+    def _splits(self) -> Mapping[str, AnyPath]:
+        """The folder of each split; see splits_below."""
+        if isinstance(self.root, UrlPath):
+            check_lists(self.root, "path")
+            return splits_below(self.root, subfolders_at)
+        return find_splits(self.root) if self.root.is_dir() else {}
 
     @property
     def display_name(self) -> str:
@@ -43,12 +64,13 @@ class Folders(BaseSource):
         return self.config.source.test_share is not None or self._test_folder() is not None
 
     def check(self, test: bool = False) -> None:
-        assert self.config.source is not None
-        for key, folder in (("path", self.root), ("test_path", self.config.source.test_path)):
-            if isinstance(folder, Path) and not folder.is_dir():
+        for key, folder in (("path", self.root), ("test_path", self.test_path)):
+            if isinstance(folder, UrlPath):
+                check_lists(folder, key)
+            if folder is not None and not (subfolders_at(folder) if isinstance(folder, UrlPath) else folder.is_dir()):
                 raise ConfigError(f"data.source.{key}: there is no folder {folder}")
 
-    def open(self, split: str, world: World) -> FileSplit:
+    def open(self, split: str, world: World) -> Split:
         check_split(split)
         self.check()
         config = self.config
@@ -68,13 +90,12 @@ class Folders(BaseSource):
         logger.info("%s: %d images of %d classes below %s", split, len(paths), len(classes), self._folder(split))
         known = Known(paths, labels, classes)
         catalog = known_catalog(config, split, self.display_name, known, show=world.rank == 0)
-        return FileSplit(config, catalog, world)
+        return kind_of(paths)(config, catalog, world)
 
-    def _test_folder(self) -> Path | None:
-        assert self.config.source is not None
-        if isinstance(self.config.source.test_path, Path):
-            return self.config.source.test_path
-        splits = find_splits(self.root) if self.root.is_dir() else {}
+    def _test_folder(self) -> AnyPath | None:
+        if self.test_path is not None:
+            return self.test_path
+        splits = self._splits
         for kind in TESTS:
             folders = [name for name in splits if name != "train" and splits_in(name) == {kind}]
             if len(folders) > 1:
@@ -86,7 +107,7 @@ class Folders(BaseSource):
                 return splits[folders[0]]
         return None
 
-    def _folder(self, split: str) -> Path:
+    def _folder(self, split: str) -> AnyPath:
         assert self.config.source is not None
         if split == "test" and self.config.source.test_share is None:
             folder = self._test_folder()
@@ -97,25 +118,57 @@ class Folders(BaseSource):
                     "training images"
                 )
             return folder
-        return find_splits(self.root)["train"]
+        return self._splits["train"]
 
     def _images(self, split: str, world: World) -> FileList:
         """Returns the images of a split, listed by rank 0 alone."""
         folder = self._folder(split)
-
-        def find() -> FileList:
-            try:
-                others = [other for other in find_splits(self.root).values() if other != folder]
-                test = self.config.source.test_path if self.config.source and split == "train" else None
-                paths = images_below(folder, world.rank == 0, [*others, *([test] if isinstance(test, Path) else [])])
-            except OSError as error:
-                raise ConfigError(f"cannot list {error.filename or folder}: {error.strerror}") from error
-            return FileList.of(self._share(paths, split))
-
-        images = world.from_rank0(find)
+        if isinstance(folder, UrlPath):
+            images = self._stored(folder, split, world)
+        else:
+            images = world.from_rank0(lambda: FileList.of(self._share(self._listed(folder, split, world), split)))
         if not images:
             raise ConfigError(f"no image below {folder}; expected class folders: {folder}/CLASS/*.jpg")
         return images
+
+    def _listed(self, folder: AnyPath, split: str, world: World) -> list[str]:
+        """Returns the paths or URLs of the images below a split's folder."""
+        test = [self.test_path] if split == "train" and self.test_path is not None else []
+        others = [*(other for other in self._splits.values() if str(other) != str(folder)), *test]
+        if isinstance(folder, UrlPath):
+            return images_at(folder, [other for other in others if isinstance(other, UrlPath)], show=world.rank == 0)
+        try:
+            return images_below(folder, world.rank == 0, [other for other in others if isinstance(other, Path)])
+        except OSError as error:
+            raise ConfigError(f"cannot list {error.filename or folder}: {error.strerror}") from error
+
+    def _stored(self, folder: UrlPath, split: str, world: World) -> FileList:
+        """Returns the images of a split in an object store: listed once, and stored until a class folder is added.
+
+        A million of them are a thousand requests, and take as long as a minute.
+        """
+        if self.config.index is None:
+            raise ConfigError(
+                f"data.index must name a local folder, to store the names of the images in {folder}: set it"
+            )
+        (stored, *_) = catalog_folders(self.config, [folder / split])
+        source = self.config.source
+        assert source is not None
+        settings = {
+            "folder": str(folder),
+            "folders in it": world.from_rank0(lambda: subfolders_at(folder)),
+            "data.source.test_path": str(self.test_path),
+            "data.source.test_share": source.test_share,
+            "data.source.test_seed": source.test_seed,
+        }
+
+        def make(ranks: World) -> StoredTable:
+            return paths_table(FileList.of(self._share(self._listed(folder, split, ranks), split)))
+
+        table = TableStore([stored], [], world, must_store=True).table("listing", settings, make)
+        assert table is not None, "a folder is always listed"
+        logger.info("%s: %s is listed once; delete %s to list it again", split, folder, stored)
+        return table_paths(table)
 
     def _share(self, paths: list[str], split: str) -> list[str]:
         """Returns those of the paths that are in `split`: with `test_share`, a share of each class is test data.
@@ -137,5 +190,5 @@ class Folders(BaseSource):
 
     def _hash(self, path: str) -> bytes:
         assert self.config.source is not None
-        name = os.path.relpath(path, self.root)
+        name = os.path.relpath(path, str(self.root))
         return hashlib.sha256(os.fsencode(f"{self.config.source.test_seed}\n{name}")).digest()

@@ -185,16 +185,26 @@ class Fetcher:
 
         Raises FetchError if a folder cannot be listed.
         """
+        return [{name for name, _ in entries} for entries in self.listings(folders)]
 
-        async def listing(folder: str) -> set[str]:
-            paths = await self._system(folder)._ls(folder.rstrip("/"), detail=False)
-            return {path.rpartition("/")[2] for path in paths}
+    def listings(self, folders: Sequence[str]) -> list[list[tuple[str, bool]]]:
+        """Returns the base names in each folder of an object store, and whether each is a folder; [] if there is none.
+
+        Raises FetchError if a folder cannot be listed.
+        """
+
+        async def listing(folder: str) -> list[tuple[str, bool]]:
+            system, path = self._system(folder), folder.rstrip("/")
+            own = system._strip_protocol(path).rstrip("/")  # stores may list the folder itself as an empty object
+            entries = await system._ls(path, detail=True)
+            found = ((entry["name"].rstrip("/"), entry["type"] == "directory") for entry in entries)
+            return [(name.rpartition("/")[2], is_folder) for name, is_folder in found if name != own]
 
         results = self._all(listing, folders)
         for result in results:
             if isinstance(result, FetchError) and not result.missing:
                 raise result
-        return [set() if isinstance(result, FetchError) else result for result in results]
+        return [[] if isinstance(result, FetchError) else result for result in results]
 
     def ranges(self, byte_ranges: Sequence[ByteRange]) -> list[bytes | FetchError]:
         """Returns the bytes of each range, or the error; none is cached."""

@@ -1,0 +1,58 @@
+"""Lists folders of an object store, at any depth: a folder and its parts of 1,000 names are a request each."""
+
+from collections.abc import Iterable
+
+from tfpipe.data.catalog.class_folders import SUFFIXES
+from tfpipe.data.sources.remote.fetcher import FetchError
+from tfpipe.data.sources.remote.url_path import SEE_TO, UrlPath
+from tfpipe.errors import ConfigError
+from tfpipe.util.progress import progress
+
+# Folders that are listed by one call.
+LISTED_TOGETHER = 256
+
+
+def check_lists(folder: UrlPath, key: str) -> None:
+    """Raises ConfigError if a URL, of a key of data.source, is of a web server: these list no folders."""
+    if str(folder).startswith(("http://", "https://")):
+        raise ConfigError(
+            f"data.source.{key}: received {folder}; accepted: a folder of a file system or of an object store, such as "
+            "s3://bucket/train; web servers list no folders: give data.train_filelist, a list of the images' URLs"
+        )
+
+
+def subfolders_at(folder: UrlPath) -> list[str]:
+    """Returns the names of the folders in a folder, sorted; none if there is no such folder. Raises ConfigError."""
+    (entries,) = _listed([folder])
+    return sorted(name for name, is_folder in entries if is_folder)
+
+
+def images_at(root: UrlPath, but: Iterable[UrlPath], *, show: bool) -> list[str]:
+    """Returns the URLs of all images in `root` and its folders, sorted, as class_folders.images_below does.
+
+    Leaves out names that begin with a dot, and the folders `but`. Raises ConfigError if a folder cannot be listed.
+    """
+    images: list[str] = []
+    left_out, folders = set(map(str, but)), [root]
+    while folders:
+        chunks = [folders[start : start + LISTED_TOGETHER] for start in range(0, len(folders), LISTED_TOGETHER)]
+        parts = progress(map(_listed, chunks), len(chunks), f"listing {root}", f"{LISTED_TOGETHER} folders", show)
+        listed = [entries for part in parts for entries in part]
+        new: list[UrlPath] = []
+        for folder, entries in zip(folders, listed, strict=True):
+            for name, is_folder in entries:
+                if not is_folder and name.lower().endswith(SUFFIXES):
+                    images.append(f"{folder}/{name}")
+                elif is_folder:
+                    new.append(folder / name)
+        folders = [folder for folder in new if str(folder) not in left_out]
+    return sorted(images)
+
+
+def _listed(folders: list[UrlPath]) -> list[list[tuple[str, bool]]]:
+    """Returns the names in each folder but hidden ones, and whether each is a folder."""
+    try:
+        listings = folders[0].fetcher().listings(list(map(str, folders)))
+    except FetchError as error:
+        raise ConfigError(f"data.source: cannot list folders: {error}; {SEE_TO}") from error
+    return [[entry for entry in entries if not entry[0].startswith(".")] for entries in listings]
