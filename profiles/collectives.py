@@ -1,10 +1,10 @@
-"""Step times of a ResNet-18 of 11 million weights on several ranks, by Horovod and by TensorFlow, in turns.
+"""Step times of a ResNet-18 of 11 million weights on several ranks, by Horovod, MPI and TensorFlow, in turns.
 
 python profiles/collectives.py [--ranks 2] [--turns 3] [--steps 30] [--compression fp16]
 
-Each turn starts the ranks afresh by mpirun, first of one, then of the other, since each has threads that would slow the
-other down. A step trains 32 crops of 64x64 a rank, held in memory. Prints the medians of each turn in ms: the step,
-and the part of it after the last gradient; and their ratio.
+Each turn starts the ranks afresh by mpirun, of one after the other, since each has threads that would slow the others
+down. A step trains 32 crops of 64x64 a rank, held in memory. Prints the medians of each turn in ms: the step,
+and the part of it after the last gradient; and the ratios of the steps to Horovod's.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-KINDS = ("horovod", "tensorflow")
+KINDS = ("horovod", "mpi", "tensorflow")
 
 
 def rank(kind: str, steps: int, compression: str, folder: Path) -> None:
@@ -81,8 +81,9 @@ def main() -> None:
                 medians[kind].append(step_ms)
                 text = f"step {step_ms:6.1f} ms  after the last gradient {reduce_ms:6.1f} ms"
                 print(f"turn {turn + 1}  {kind:10}  {text}", flush=True)
-    ratios = [ours / theirs for theirs, ours in zip(*medians.values(), strict=True)]
-    print(f"TensorFlow's step / Horovod's: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+    for kind in KINDS[1:]:
+        ratios = [ours / theirs for theirs, ours in zip(medians[KINDS[0]], medians[kind], strict=True)]
+        print(f"{kind}'s step / Horovod's: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from tfpipe import World, load_config
 from tfpipe.data.catalog.boxes import read_boxes
 from tfpipe.data.sources.registry import load_split
 
+BACKENDS = ["horovod", "mpi", "tensorflow"]
 COLLECTIVES = """
 import sys
 import threading
@@ -75,7 +76,7 @@ from tfpipe import TfpipeError, World
 from tfpipe.collectives import connected, tensorflow as own
 own.BUCKET_BYTES = 4000  # some tensors of a reduction in one message, some in another
 connected.BROADCAST_BYTES = 400
-for world in (World.tensorflow(Path(sys.argv[1])), World.horovod()):
+for world in (World.tensorflow(Path(sys.argv[1])), World.mpi(), World.horovod()):
     tensors, rank = world.tensors, world.rank
     tensors.start()
     def draw(rank):
@@ -138,7 +139,7 @@ def furthest(run_dir: Path, other: Path) -> float:
 
 @pytest.mark.parametrize(
     ("script", "backends"),
-    [(COLLECTIVES, ["horovod", "mpi", "tensorflow"]), (TENSORS, ["horovod", "tensorflow"])],
+    [(COLLECTIVES, BACKENDS), (TENSORS, BACKENDS)],
     ids=["values", "tensors"],
 )
 def test_collectives_reach_all_ranks(tmp_path: Path, script: str, backends: list[str]) -> None:
@@ -205,9 +206,15 @@ def test_two_ranks_train_as_one_process_of_twice_the_batch(sample: SampleData, t
     )
     assert alone.code == 0, alone.err
     train_py = [ROOT / "train.py", "-c", path, "--set", "data.batch_size=8", "-l"]
-    for name, python, xla in (("run2", [sys.executable], "false"), ("run3", [*WARM, "-c", WITHOUT_HOROVOD], "true")):
-        both = run_ranks(2, *python, *train_py, tmp_path / name, "--set", f"training.xla={xla}")
+    missing = [*WARM, "-c", WITHOUT_HOROVOD]
+    for name, python, collectives, more in (
+        ("run2", [sys.executable], "horovod", []),
+        ("run3", missing, "mpi", ["--set", "training.xla=true"]),
+        ("run4", missing, "tensorflow", ["--set", "training.xla=true", "--set", "training.collectives=tensorflow"]),
+    ):
+        both = run_ranks(2, *python, *train_py, tmp_path / name, *more)
         assert both.code == 0, both.err
+        assert f"2 rank(s) connected by {collectives}, each with" in both.err
         assert "bit-identical on all 2 ranks" in both.err
         ((one,), (two,)) = (read_metrics(tmp_path / run) for run in ("run1", name))
         assert one["step"] == two["step"] == 6
@@ -265,7 +272,7 @@ def test_a_mistake_in_the_config_is_said_once(sample: SampleData, tmp_path: Path
     assert done.err.count("tfpipe: error: data.num_classes is 3, but there are 8 classes") == 1
 
 
-@pytest.mark.parametrize("collectives", ["horovod", "tensorflow"])
+@pytest.mark.parametrize("collectives", ["horovod", "mpi", "tensorflow"])
 def test_a_failure_on_one_rank_ends_the_job(sample: SampleData, tmp_path: Path, collectives: str) -> None:
     """Rank 1 alone meets a file that is gone."""
     listed = sample.train.read_text().splitlines()

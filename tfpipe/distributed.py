@@ -24,7 +24,7 @@ from tfpipe.errors import ConfigError, TfpipeError
 S = TypeVar("S", bound=Sequence[Any] | np.ndarray)
 T = TypeVar("T")
 R = TypeVar("R")
-Choice = Literal["auto", "horovod", "tensorflow", "jax", "torch"]
+Choice = Literal["auto", "horovod", "mpi", "tensorflow", "jax", "torch"]
 logger = logging.getLogger(__name__)
 
 FRAMEWORKS: dict[str, Callable[[Launch, Path], Collectives]] = {
@@ -150,8 +150,9 @@ class World:
         Args:
             horovod: True to connect the ranks with Horovod even if the environment names no launcher; False for a world
                 of this process alone.
-            collectives: what connects the ranks. "auto": Horovod if it can be imported and the launcher is one of
-                MPI's, else TensorFlow. "jax" and "torch" for Keras on these backends.
+            collectives: what connects the ranks. "auto": if the launcher is one of MPI's, Horovod if it can be
+                imported, or else MPI itself if mpi4py can be imported and no rank has a GPU; TensorFlow otherwise.
+                "jax" and "torch" for Keras on these backends.
             folder: a directory that all ranks see, where the ranks meet without Horovod.
 
         Raises:
@@ -166,6 +167,8 @@ class World:
             return cls()._checked()
         if horovod or (launch is not None and collectives == "horovod"):
             return cls.horovod()
+        if launch is not None and collectives == "mpi":
+            return cls.mpi()
         if collectives != "horovod" and (stray := stray_size()):
             raise ConfigError(
                 f"{stray} says that this process is one of several, and nothing tells how to find the others: set "
@@ -177,10 +180,32 @@ class World:
             try:
                 return cls._connected(HorovodCollectives())
             except ModuleNotFoundError:
-                logger.debug("Horovod is not installed: TensorFlow connects the ranks")
+                logger.debug("Horovod is not installed: MPI or TensorFlow connects the ranks")
             except ImportError as error:
-                logger.warning("Horovod cannot be imported (%s): TensorFlow connects the ranks", error)
+                logger.warning("Horovod cannot be imported (%s): MPI or TensorFlow connects the ranks", error)
+            if world := cls._by_mpi_of_cpus(launch):
+                return world
         return cls._by_framework("tensorflow" if collectives == "auto" else collectives, folder)
+
+    @classmethod
+    def _by_mpi_of_cpus(cls, launch: Launch) -> "World | None":
+        """Returns the world of MPI's ranks, or None if mpi4py does not connect all of them, or if any has a GPU."""
+        # Under srun, an MPI without Slurm's PMI aborts the process.
+        if launch.launcher in ("srun", "flux", "horovodrun"):
+            return None
+        try:
+            collectives = MpiCollectives()
+        except ConfigError as error:
+            logger.debug("%s: TensorFlow connects the ranks", error)
+            return None
+        if launch.size is not None and collectives.size != launch.size:
+            has = collectives.size, launch.size, launch.launcher
+            logger.warning("mpi4py sees %d of %d ranks: its MPI is not that of %s; TensorFlow connects them", *has)
+            return None
+        import tensorflow as tf
+
+        has_gpu = bool(tf.config.list_physical_devices("GPU"))
+        return None if any(collectives.gather(has_gpu)) else cls._connected(collectives)
 
     @classmethod
     def _by_framework(cls, framework: str, folder: Path) -> "World":
@@ -234,9 +259,7 @@ class World:
 
     @property
     def tensors(self) -> TensorCollectives:
-        """Returns the collectives of tensors. Raises RuntimeError if the ranks' backend has none."""
-        if self.backend == "mpi":
-            raise RuntimeError("World.mpi() is for tools: it averages no gradients")
+        """Returns the collectives of tensors. Raises RuntimeError if nothing connects the ranks."""
         return self._reached  # type: ignore[return-value]
 
     @property

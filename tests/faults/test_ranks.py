@@ -1,7 +1,7 @@
 """Faults of one rank of two: the other one ends in bounded time, with a message that names the rank.
 
-Horovod's ranks are mpirun's, which ends the others; the ranks of the other collectives are processes of their own, as
-under srun without --kill-on-bad-exit.
+The ranks of Horovod and MPI are mpirun's, which ends the others; the ranks of the other collectives are processes of
+their own, as under srun without --kill-on-bad-exit.
 """
 
 import os
@@ -23,7 +23,8 @@ from tfpipe.errors import Stopped
 # Long for what should take seconds, short next to a hang.
 BOUNDED_S = 120
 START_S = 300  # of JAX and PyTorch on a busy machine
-COLLECTIVES = ("horovod", "tensorflow", "jax", "torch")
+COLLECTIVES = ("horovod", "mpi", "tensorflow", "jax", "torch")
+BY_MPIRUN = ("horovod", "mpi")
 LAUNCH = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "1"}
 RANK1 = f"rank 1 on host {socket.gethostname()}"
 
@@ -51,7 +52,7 @@ def start_pair(tmp_path: Path, request: pytest.FixtureRequest) -> Start:
         words += ["--set", f"training.collectives={collectives}"]
         warm = Processes(tmp_path / "pids")
         environ = warm.environ
-        if collectives == "horovod":
+        if collectives in BY_MPIRUN:
             pair = Pair([start_ranks(2, *words, **environ)], warm.pids)
         else:
             cold = collectives != "tensorflow"
@@ -86,7 +87,7 @@ def test_a_killed_rank_is_named(config: Path, start_pair: Start, collectives: st
     pair.signal(signal.SIGKILL)
     first, *second = (finish(process, BOUNDED_S) for process in pair.started)
     assert first.code not in (0, Stopped.exit_code)
-    if collectives == "horovod":
+    if collectives in BY_MPIRUN:
         assert "rank 1" in first.err and "signal 9" in first.err + first.out
     else:
         assert f"tfpipe: error: rank 0: {RANK1} has ended without a word" in first.err
@@ -116,5 +117,5 @@ def test_a_rank_that_is_stopped_is_named(config: Path, start_pair: Start, collec
     first = finish(pair.started[0], BOUNDED_S)
     assert first.code == 1
     assert f"tfpipe: error: rank 0: {RANK1} has not run for " in first.err and "it is stopped, or hangs" in first.err
-    if collectives != "horovod":  # whose mpirun ends it
+    if collectives not in BY_MPIRUN:  # whose mpirun ends it
         pair.signal(signal.SIGKILL)

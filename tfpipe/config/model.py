@@ -141,11 +141,12 @@ class TrainingConfig(Section):
     """Keras' dtype policy; on CPUs mixed_bfloat16 is a little faster and mixed_float16 much slower."""
     compression: Literal["none", "fp16"] = "none"
     """Compression of the gradients in the allreduce."""
-    collectives: Literal["auto", "horovod", "tensorflow", "jax", "torch"] = "auto"
-    """Connection of several ranks. "horovod" has to be built, and needs a launcher of MPI's. "tensorflow", "jax" and
-    "torch" are the framework's own collectives, which need nothing else, under any launcher; "jax" and "torch" go with
-    this KERAS_BACKEND, the others with TensorFlow. "auto": with TensorFlow, Horovod if it is installed and the launcher
-    is one of MPI's, else TensorFlow's; with KERAS_BACKEND jax or torch, its own."""
+    collectives: Literal["auto", "horovod", "mpi", "tensorflow", "jax", "torch"] = "auto"
+    """Connection of several ranks. "horovod" has to be built, and needs a launcher of MPI's. "mpi" needs mpi4py and
+    such a launcher, and is for CPUs. "tensorflow", "jax" and "torch" are the framework's own collectives, which need
+    nothing else, under any launcher; "jax" and "torch" go with this KERAS_BACKEND, the others with TensorFlow. "auto":
+    with TensorFlow, if the launcher is one of MPI's, Horovod if it is installed, or else MPI if mpi4py is installed and
+    no rank has a GPU; otherwise TensorFlow's; with KERAS_BACKEND jax or torch, its own."""
     xla: bool = False
     """Compiles the training step with XLA; with several ranks the part before the allreduce, which XLA cannot compile.
     Not with KERAS_BACKEND torch."""

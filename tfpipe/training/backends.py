@@ -188,7 +188,7 @@ def prepare_backend(config: Config, world: World) -> None:
     Raises ConfigError if the backend cannot train this run.
     """
     name = keras.backend.backend()
-    accepted = ("horovod", "tensorflow") if name == "tensorflow" else (name,)
+    accepted = ("horovod", "mpi", "tensorflow") if name == "tensorflow" else (name,)
     if world.size > 1 and world.backend not in accepted:
         raise ConfigError(
             f"KERAS_BACKEND={name} needs ranks connected by {' or '.join(accepted)}, and {world.size} ranks are "

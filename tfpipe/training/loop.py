@@ -98,8 +98,7 @@ def train(
         ConfigError: the config, or something that it names, cannot be used, or `run_dir` cannot be written.
         Stopped: a signal asked the run to stop, and its state is saved.
     """
-    gpus = len(tf.config.list_physical_devices("GPU"))
-    logger.info("%d rank(s), each with %s CPUs; %d GPUs on this host", world.size, world.threads or "all", gpus)
+    _log_devices(world)
     prepare_backend(config, world)
     run = load_run(config, world, run_dir, traced is not None)
     start = find_start(run.train, run_dir, run.steps, resume=resume, anyway=anyway)
@@ -133,6 +132,12 @@ def train(
     world.from_rank0(partial(save_model, model, saved))
     record(run_dir, world, "end", step=checkpoints.state.total_steps, epoch=checkpoints.state.epoch)
     return logs
+
+
+def _log_devices(world: World) -> None:
+    by = f" connected by {world.backend}" if world.size > 1 else ""
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    logger.info("%d rank(s)%s, each with %s CPUs; %d GPUs on this host", world.size, by, world.threads or "all", gpus)
 
 
 def save_model(model: RunModel, path: Path) -> None:

@@ -103,7 +103,9 @@ def choose_collectives(config: Config, backend: str, horovod: bool | None) -> Ch
     """
     chosen, launch = config.training.collectives, find_launch()
     several = horovod is True or (launch is not None and launch.size != 1 and horovod is None)
-    own = {"tensorflow": ("auto", "horovod", "tensorflow"), "jax": ("auto", "jax"), "torch": ("auto", "torch")}[backend]
+    own = {"tensorflow": ("auto", "horovod", "mpi", "tensorflow"), "jax": ("auto", "jax"), "torch": ("auto", "torch")}[
+        backend
+    ]
     if several and (chosen not in own or (horovod and backend != "tensorflow")):
         asked = "--horovod" if horovod else f'training.collectives "{chosen}"'
         raise ConfigError(
