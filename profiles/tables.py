@@ -59,16 +59,19 @@ def compare(args: argparse.Namespace) -> None:
         for kind in ("Parquet", "COCO"):
             rates: dict[str, list[Rate]] = {}
             held: dict[str, float] = {}
-            for _ in range(args.turns):
+            for turn in range(args.turns):
                 for place, (root, how) in places.items():
                     forms = ["copied", "row groups"] if kind == "Parquet" and place != "local" else [""]
                     for form in forms:
-                        left, name = args.out.resolve() / "left", " ".join(filter(None, (kind, place, form)))
+                        name = " ".join(filter(None, (kind, place, form)))
+                        # A folder of its own, since the process keeps caches open.
+                        left = args.out.resolve() / f"left-{turn}" / name
                         shutil.rmtree(left, ignore_errors=True)
                         chosen = config_of(kind, root, left, how, cache=form != "copied" and place != "local")
                         for state in ("cold", "warm"):
                             rates.setdefault(f"{name}, {state}", []).append(epoch(chosen, count))
                         held[name] = on_disk(left)
+                        shutil.rmtree(left, ignore_errors=True)
             show(rates, f"{kind} local, warm")
             print({name: f"{size / 1e6:.0f} MB" for name, size in held.items()}, flush=True)
 
