@@ -5,9 +5,9 @@
 LIST is a filelist of class folders; DIR receives the tables, the copies and the caches. The bucket is moto's S3 with
 50 ms a request, the Hub a stand-in (tests/support/hub.py), each in a process of its own. An epoch counts from the
 opening of the data on, all its images as crops of 224x224: cold with nothing on the disk, warm with what the cold one
-left there. Ways of Parquet: "copied" as a whole, without `data.remote.cache`, and "row groups", with it. Each turn
-measures all ways. Prints medians of images per second, and of images per second of this process's CPU time, ratios turn
-by turn to the local files, and the megabytes on the disk.
+left there; "later" are three epochs after another warm one. Ways of Parquet: "copied" as a whole, without
+`data.remote.cache`, and "row groups", with it. Each turn measures all ways. Prints medians of images per second, and of
+images per second of this process's CPU time, ratios turn by turn to the local files, and the megabytes on the disk.
 """
 
 import argparse
@@ -68,11 +68,13 @@ def compare(args: argparse.Namespace) -> None:
                         left = args.out.resolve() / f"left-{turn}" / name
                         shutil.rmtree(left, ignore_errors=True)
                         chosen = config_of(kind, root, left, how, cache=form != "copied" and place != "local")
-                        for state in ("cold", "warm"):
-                            rates.setdefault(f"{name}, {state}", []).append(epoch(chosen, count))
+                        for state in ("cold", "warm", "later"):
+                            measure = later if state == "later" else epoch
+                            rates.setdefault(f"{name}, {state}", []).append(measure(chosen, count))
                         held[name] = on_disk(left)
                         shutil.rmtree(left, ignore_errors=True)
-            show(rates, f"{kind} local, warm")
+            for state in ("warm", "later"):
+                show(rates, f"{kind} local, {state}")
             print({name: f"{size / 1e6:.0f} MB" for name, size in held.items()}, flush=True)
 
 
@@ -99,6 +101,16 @@ def epoch(chosen: Any, count: int) -> Rate:
         return len(next(batches[0])[0])
 
     return measured(take, count)
+
+
+def later(chosen: Any, count: int) -> Rate:
+    """Returns the rate of three epochs that follow one."""
+    from tfpipe import build_dataset
+
+    batches, seen = iter(build_dataset(chosen)), 0
+    while seen < count:
+        seen += len(next(batches)[0])
+    return measured(lambda: len(next(batches)[0]), 3 * count)
 
 
 def on_disk(folder: Path) -> float:
