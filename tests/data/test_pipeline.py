@@ -19,7 +19,7 @@ from tests.support.configs import changed
 from tests.support.sample import SampleData
 from tfpipe import Config, Cursor, Stream, World, build_dataset, load_config
 from tfpipe.config import Parallel
-from tfpipe.data.annotations.voc import read_xml
+from tfpipe.data.annotations.parse import read_annotation
 from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.images.crops import Crops
 from tfpipe.data.pipeline import finish, transform
@@ -82,7 +82,7 @@ def test_float_images_are_in_0_to_1(config: Config, dtype: str) -> None:
 @pytest.mark.parametrize("size", [1, 2, pytest.param(5, marks=REPEATED)])
 def test_the_test_pass_sees_every_image_once_over_the_ranks(config: Config, size: int) -> None:
     catalog = load_split(config.data, "test", World()).catalog
-    boxes = [len(read_xml(path).names) for path in map(catalog.annotation, range(len(catalog)))]
+    boxes = [len(read_annotation(path).names) for path in map(catalog.annotation, range(len(catalog)))]
     seen = [known_crops(config, "test", World(rank, size)) for rank in range(size)]
     places = Counter((position, crop) for share in seen for position, crop, *_ in share)
     assert places == Counter((image, crop) for image, count in enumerate(boxes) for crop in range(count))
@@ -102,7 +102,8 @@ def test_a_training_epoch_sees_every_image_once(config: Config) -> None:
     assert expected.exact
     first = Counter(label for position, _, label, _ in known_crops(config) if position < len(split.catalog))
     boxes = [
-        len(read_xml(path).names) if path else 1 for path in map(split.catalog.annotation, range(len(split.catalog)))
+        len(read_annotation(path).names) if path else 1
+        for path in map(split.catalog.annotation, range(len(split.catalog)))
     ]
     wanted = Counter()
     for label, count in zip(split.catalog.labels, boxes, strict=True):
@@ -116,7 +117,7 @@ def test_a_crop_is_its_box_of_its_image(config: Config) -> None:
     catalog = load_split(config.data, "test", World()).catalog
     for position, crop, _, pixels in known_crops(config, "test")[:32]:
         with Image.open(catalog.paths[position]) as image:
-            ymin, xmin, ymax, xmax = read_xml(catalog.annotation(position)).boxes[crop]
+            ymin, xmin, ymax, xmax = read_annotation(catalog.annotation(position)).boxes[crop]
             expected = image.convert("RGB").crop((xmin, ymin, xmax, ymax)).resize((32, 32), Image.Resampling.BILINEAR)
         got = np.frombuffer(pixels, np.uint8).reshape(32, 32, 3).astype(int)
         assert np.abs(got - np.asarray(expected, int)).mean() < 25

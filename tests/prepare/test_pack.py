@@ -19,7 +19,7 @@ from tests.support.packs import config_of, packed
 from tests.support.sample import SampleData
 from tfpipe import Config, World
 from tfpipe.config import SourceConfig
-from tfpipe.data.annotations.voc import read_xml
+from tfpipe.data.annotations.parse import read_annotation
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.prepare import pack as module
@@ -129,7 +129,7 @@ def test_files_are_in_imagenets_tfrecords_untouched(config: Config, sample: Samp
         assert features["image/channels"] == [{b"RGB": 3, b"GRAY": 1, b"CMYK": 4}[features["image/colorspace"][0]]]
         edges = np.array([features[f"image/object/bbox/{name}"] for name in ("ymin", "xmin", "ymax", "xmax")]).T
         annotation = catalog.annotation(item)
-        boxes = read_xml(annotation).boxes / [height, width, height, width] if annotation else np.zeros((0, 4))
+        boxes = read_annotation(annotation).boxes / [height, width, height, width] if annotation else np.zeros((0, 4))
         np.testing.assert_allclose(edges.reshape(-1, 4), np.clip(boxes, 0, 1), atol=1e-6)
         assert features["image/object/bbox/label"] == features["image/class/label"] * len(boxes)
 

@@ -24,9 +24,11 @@ def hub(root: Path, repository: str) -> Iterator[str]:
                 folder = path.removeprefix(f"{api}/tree/main").strip("/")
                 self.answer(json.dumps([entry(file) for file in sorted((root / folder).iterdir())]).encode())
             elif path.startswith(resolve) and (file := root / path.removeprefix(resolve)).is_file():
-                body, part = file.read_bytes(), self.headers.get("Range", "").removeprefix("bytes=")
+                part = self.headers.get("Range", "").removeprefix("bytes=")
                 start, _, end = part.partition("-")
-                self.answer(body[int(start) : int(end) + 1] if part else body, 206 if part else 200)
+                with file.open("rb") as opened:
+                    opened.seek(int(start or 0))
+                    self.answer(opened.read(int(end) + 1 - int(start) if end else -1), 206 if part else 200)
             else:
                 self.answer(b"{}", 404)
 
@@ -39,12 +41,16 @@ def hub(root: Path, repository: str) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
+    oids: dict[tuple[Path, int, int], str] = {}
+
     def entry(file: Path) -> dict[str, object]:
         if file.is_dir():
             return {"type": "directory", "path": str(file.relative_to(root)), "oid": "0" * 40}
-        body = file.read_bytes()
-        oid = hashlib.sha1(body).hexdigest()
-        return {"type": "file", "path": str(file.relative_to(root)), "size": len(body), "oid": oid}
+        status = file.stat()
+        version = (file, status.st_size, status.st_mtime_ns)
+        if version not in oids:
+            oids[version] = hashlib.sha1(file.read_bytes()).hexdigest()
+        return {"type": "file", "path": str(file.relative_to(root)), "size": status.st_size, "oid": oids[version]}
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
     thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -150,8 +150,8 @@ class DataConfig(Section):
     """"directory": the image's folder (n02437312/...). "object": each object's name in the XML. null: "directory", or
     "object" with `targets` "boxes" and "labels"."""
     classes: Annotated[list[str] | ConfigPath | None, Form("a list of class names")] = None
-    """Class names in the order of their numbers, or a file with one per line (LOC_synset_mapping.txt);
-    null: the sorted folders of the training list."""
+    """Class names in the order of their numbers, or a file with one per line (LOC_synset_mapping.txt), or YOLO's
+    data.yaml; null: the sorted folders of the training list."""
     num_classes: PositiveInt | None = None
     """Outputs of the model; null: the number of classes."""
     train_label_file: ConfigPath | None = None
@@ -173,8 +173,10 @@ class DataConfig(Section):
     index: ConfigPath | None = None
     """Folder of the indexes (train-1a2b3c4d.index.parquet for train.txt; the digits distinguish lists of the same
     name); null: train.index.parquet next to each filelist."""
-    layout: Literal["auto", "ilsvrc", "voc"] | Layout = "auto"
-    """How an image's path maps to its XML: a known layout, which "auto" detects, or a rule."""
+    layout: Literal["auto", "ilsvrc", "voc", "yolo"] | Layout = "auto"
+    """How an image's path maps to its XML: a known layout, or a rule. "auto" detects "ilsvrc" and "voc". "yolo": text
+    files instead, labels/a/1.txt for images/a/1.jpg, by the rule {"images": "images", "annotations": "labels",
+    "format": "yolo"}."""
     on_error: Literal["raise", "skip"] = "raise"
     """Handling of an image that cannot be read, parsed or decoded. "raise": the run stops and names it. "skip": it is
     left out, counted, and listed in the run's bad_files.txt."""

@@ -21,6 +21,14 @@ class Layout(Section):
     """Folder of the images, e.g. "Data/CLS-LOC"."""
     annotations: str
     """Folder of the XML files, laid out like the images, e.g. "Annotations/CLS-LOC"."""
+    format: Literal["voc", "yolo"] = "voc"
+    """"voc": XML files of Pascal VOC. "yolo": text files, x.txt for x.jpg, with a line for each object: `class x_center
+    y_center width height`, relative to the image's size, or `class x1 y1 x2 y2 ...`, a polygon."""
+
+    @property
+    def suffix(self) -> str:
+        """End of the annotations' names."""
+        return ".xml" if self.format == "voc" else ".txt"
 
 
 class RandomResizedCrop(Section):

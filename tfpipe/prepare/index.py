@@ -28,7 +28,7 @@ from tfpipe.data.catalog.box_tables import BoxTable, read_box_table
 from tfpipe.data.catalog.class_folders import SCAN_THREADS
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.catalog.index import FINGERPRINT, MAKE, SCHEMA, STAMPS, index_fingerprint
-from tfpipe.data.catalog.layout import find_layout, xml_name
+from tfpipe.data.catalog.layout import annotation_name, find_layout
 from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.load import may_have_annotations
 from tfpipe.data.sources.registry import load_split, open_source
@@ -189,7 +189,7 @@ def images_of(split: Split, table: BoxTable | None, items: range) -> Images:
         known = Annotated(table.images[low:high] - items.start, table.boxes[low:high], table.classes[low:high])
         return Images(paths, [""] * len(paths), catalog.labels[part], known, table.relative, remote)
     annotations = [
-        catalog.annotation_folders[number] + xml_name(name) if annotated else ""
+        catalog.annotation_folders[number] + annotation_name(name, catalog.annotation_suffix) if annotated else ""
         for number, name, annotated in zip(numbers, names, catalog.annotated[part].tolist(), strict=True)
     ]
     return Images(paths, annotations, catalog.labels[part], remote=remote)

@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from tfpipe.config import Remote
-from tfpipe.data.annotations.cleaning import BY_OBJECT, Annotated, clamped, targets
-from tfpipe.data.annotations.voc import VocObjects, find_objects
+from tfpipe.data.annotations.cleaning import BY_OBJECT, Annotated, clamped, class_numbers, targets
+from tfpipe.data.annotations.parse import YOLO, parse_annotation
+from tfpipe.data.annotations.voc import VocObjects
 from tfpipe.data.catalog.index import ODD, SCHEMA, STAMPS, box_columns, lists_of
 from tfpipe.data.images.headers import START, Header, jpeg_header, pillow_header, read_header
 from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
@@ -34,7 +35,7 @@ class RawAnnotations:
 
     def __init__(self) -> None:
         self.headers: list[Any] = []  # height, width, components and format of each image
-        self.names: list[str] = []  # class name of each object
+        self.names: list[str | int] = []  # class name, or number, of each object
         self.edges: list[float] = []  # ymin, xmin, ymax, xmax of each object, in pixels, as annotated
         self.counts: list[int] = []  # number of objects in each XML
         self.sizes: list[float] = []  # height and width of the image as stated in each XML; 0 if not stated
@@ -68,7 +69,7 @@ def read_rows(images: Images, classes: dict[str, int]) -> IndexRows:
         try:
             content.add_header(read_header(path, content.stamps))
             if annotation:
-                content.add_objects(find_objects(read_whole(annotation, content.stamps), annotation))
+                content.add_objects(parse_annotation(read_whole(annotation, content.stamps), annotation))
             else:
                 content.stamps += [None, None]
         except (OSError, ValueError) as error:
@@ -89,7 +90,7 @@ def _fetch_rows(images: Images, remote: Remote, classes: dict[str, int]) -> Inde
         try:
             content.add_header(header or pillow_header(BytesIO(_fetched(next(contents))), path))
             if text is not None:
-                content.add_objects(find_objects(_fetched(text), annotation))
+                content.add_objects(parse_annotation(_fetched(text), annotation))
         except (FetchError, OSError, ValueError) as error:
             errors.append(str(error))
     if errors:
@@ -121,13 +122,15 @@ def tabulate(images: Images, content: RawAnnotations, classes: dict[str, int]) -
         annotated = counts > 0
         sizes = np.ones_like(real) if images.relative else real
     boxes = targets(objects, images.labels, sizes)
+    # What relative boxes are divided by is not the image's size.
+    states_size = is_stated & ~np.array([path.endswith(YOLO) for path in images.annotations], bool)
     odd = {
         "not jpeg": np.array(formats) != "JPEG",
         "gray": np.array(components) == 1,
         "cmyk": (np.array(components) == 4) & (np.array(formats) == "JPEG"),  # a PNG's fourth component is alpha
         "no object": annotated & (counts == 0),
         "no size": annotated & ~is_stated,
-        "size differs": is_stated & (stated != real).any(axis=1),
+        "size differs": states_size & (stated != real).any(axis=1),
         **_odd_objects(objects, images.labels, sizes),
     }
     # From [n, len(ODD)], np.nonzero goes row by row, so the anomalies come sorted by image.
@@ -161,7 +164,7 @@ def _from_xmls(
     objects = Annotated(
         np.repeat(np.arange(len(annotated)), counts),
         np.array(content.edges, np.float32).reshape(-1, 4),
-        np.array([classes.get(name, -1) for name in content.names], np.int32),
+        class_numbers(content.names, classes),
     )
     return annotated, counts, objects, stated
 

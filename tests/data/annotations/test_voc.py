@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tests.support.xmls import CAT, LATIN_1, PASCAL_VOC, REFUSED, bndbox, note, sides, thing
-from tfpipe.data.annotations.voc import VocObjects, find_objects, read_xml
+from tfpipe.data.annotations.parse import read_annotation
+from tfpipe.data.annotations.voc import VocObjects, find_objects
 
 # Forms of XML that lxml refuses and a looser reader might not.
 ILL_FORMED = [
@@ -114,10 +115,10 @@ def test_lxml_says_where_the_mistake_is(tmp_path: Path):
     path = tmp_path / "n01_5.xml"
     path.write_text("<annotation>\n\n" + thing(box=bndbox(xmax="wide")) + "\n</annotation>")
     with pytest.raises(ValueError, match=r'n01_5\.xml: line 3: <bndbox/xmax> is "wide", not a number'):
-        read_xml(str(path))
+        read_annotation(str(path))
     path.write_text("<annotation>\n" + thing(box=bndbox(ymin=None)) + "\n</annotation>")
     with pytest.raises(ValueError, match=r"n01_5\.xml: line 2: <object> without <bndbox/ymin>"):
-        read_xml(str(path))
+        read_annotation(str(path))
 
 
 def test_lxml_opens_no_other_file(tmp_path: Path):
@@ -125,7 +126,7 @@ def test_lxml_opens_no_other_file(tmp_path: Path):
     doctype = f'<!DOCTYPE annotation [<!ENTITY e SYSTEM "file://{tmp_path}/secret">]>'
     (tmp_path / "a.xml").write_text(doctype + note(thing(name="<name>&e;</name>")))
     try:
-        names = read_xml(str(tmp_path / "a.xml")).names
+        names = read_annotation(str(tmp_path / "a.xml")).names
     except ValueError:
         return
     assert "cat" not in list(names)
@@ -133,4 +134,4 @@ def test_lxml_opens_no_other_file(tmp_path: Path):
 
 def test_a_file_that_is_not_there_is_an_os_error(tmp_path: Path):
     with pytest.raises(FileNotFoundError):
-        read_xml(os.path.join(tmp_path, "gone.xml"))
+        read_annotation(os.path.join(tmp_path, "gone.xml"))

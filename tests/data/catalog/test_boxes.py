@@ -18,7 +18,7 @@ from tests.support.targets import (
     write_xmls,
 )
 from tfpipe.data.annotations.cleaning import BY_OBJECT
-from tfpipe.data.annotations.voc import read_xml
+from tfpipe.data.annotations.parse import read_annotation
 from tfpipe.data.catalog.boxes import read_boxes
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.storage import LocalFiles
@@ -48,7 +48,7 @@ def test_all_boxes_are_the_targets_of_all_images(tmp_path: Path, by_object: bool
         if text is None:
             assert found.boxes[mine].tolist() == ([] if by_object else WHOLE)
             continue
-        objects = read_xml(catalog.annotation(image))
+        objects = read_annotation(catalog.annotation(image))
         things = list(zip(objects.names, objects.boxes.tolist(), strict=True))
         boxes, labels = targets_of(things, by_object, stated=tuple(objects.size))
         np.testing.assert_allclose(found.boxes[mine], np.reshape(boxes, (-1, 4)))

@@ -98,7 +98,7 @@ def test_batches_are_the_same_with_it_and_no_xml_is_read(
     keys = {"crop": crop, "label_source": label_source, "unit": unit}
     without = batches(make(**keys, annotations="xml"), "train", 9)
     build_index(make(**keys).data, "train", World(), processes=1)
-    for reader in ("annotations.targets.find_objects", "catalog.boxes.read_objects"):
+    for reader in ("annotations.targets.parse_annotation", "catalog.boxes.read_objects"):
         monkeypatch.setattr(f"tfpipe.data.{reader}", None)
     indexed = make(**keys, annotations="index")
     for one, other in zip(batches(indexed, "train", 9), without, strict=True):

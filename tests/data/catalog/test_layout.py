@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tfpipe.config import Layout
-from tfpipe.data.catalog.layout import LAYOUTS, annotation_folders, existing, find_layout, xml_name
+from tfpipe.data.catalog.layout import LAYOUTS, annotation_folders, annotation_name, existing, find_layout
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
 
@@ -14,7 +14,7 @@ ILSVRC, VOC = LAYOUTS["ilsvrc"], LAYOUTS["voc"]
 
 def annotation_path(image: str, layout: Layout) -> str:
     (folder,) = annotation_folders(FileList.of([image]), layout)
-    return folder + xml_name(os.path.basename(image))
+    return folder + annotation_name(os.path.basename(image), ".xml")
 
 
 @pytest.mark.parametrize(
@@ -112,4 +112,4 @@ def test_the_first_image_outside_the_images_folder_is_named():
 
 @pytest.mark.parametrize(("image", "xml"), [("a", "a.xml"), ("a.b.c", "a.b.xml"), (".a", ".a.xml"), ("a.", "a.xml")])
 def test_an_xmls_name_is_the_images_without_its_last_extension(image, xml):
-    assert xml_name(image) == xml
+    assert annotation_name(image, ".xml") == xml

@@ -9,7 +9,7 @@ import numpy as np
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.data.catalog.labels import folder_of
-from tfpipe.data.catalog.layout import annotation_folders, find_layout, xml_name
+from tfpipe.data.catalog.layout import annotation_folders, annotation_name, find_layout
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.sources.registry import load_split
 
@@ -25,7 +25,7 @@ def test_every_image_has_its_own_label_and_xml(sample: SampleData, tmp_path: Pat
     layout = find_layout("auto", catalog.paths)
     # One list an image, so that no folder can be taken for another's.
     folders = [annotation_folders(FileList.of([line]), layout)[0] for line in lines]
-    xmls = [folder + xml_name(Path(line).name) for folder, line in zip(folders, lines, strict=True)]
+    xmls = [folder + annotation_name(Path(line).name, ".xml") for folder, line in zip(folders, lines, strict=True)]
     there = [Path(xml).exists() for xml in xmls]
     assert catalog.annotated.dtype == bool and catalog.annotated.tolist() == there
     assert 0 < np.count_nonzero(there) < len(lines)

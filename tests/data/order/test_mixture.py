@@ -16,7 +16,7 @@ from tests.support.ranks import check_interrupted
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.config import Config
-from tfpipe.data.annotations.voc import read_xml
+from tfpipe.data.annotations.parse import read_annotation
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.catalog.lists import index_path, read_lists
 from tfpipe.data.catalog.paths import FileList
@@ -190,7 +190,8 @@ def test_an_epochs_crops_are_what_is_to_be_expected(mixed: Config) -> None:
     split = load_split(mixed.data, "train", World())
     order = split.order
     crops_of = [
-        len(read_xml(path).names) if path else 1 for path in map(split.catalog.annotation, range(len(split.catalog)))
+        len(read_annotation(path).names) if path else 1
+        for path in map(split.catalog.annotation, range(len(split.catalog)))
     ]
     cut = order.orders[0].count
     few, many = np.mean(crops_of[:cut]), np.mean(crops_of[cut:])

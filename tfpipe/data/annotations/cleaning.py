@@ -1,6 +1,6 @@
 """Cleans annotated boxes with numpy, for many images at once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,12 +53,19 @@ class LocatedBoxes(Boxes):
         return self.starts
 
 
+def class_numbers(names: Iterable[str | int], classes: Mapping[str, int]) -> np.ndarray:
+    """Returns int32 [n]: the class number of each object, -1 if its name, or its number, is no class."""
+    count = len(classes)
+    numbers = (classes.get(name, -1) if isinstance(name, str) else name if name < count else -1 for name in names)
+    return np.array(list(numbers), np.int32)
+
+
 def numbered(xmls: Sequence[VocObjects], classes: Mapping[str, int]) -> Annotated:
     """Returns the objects of n XMLs, one per image; `classes` maps class names to numbers."""
     return Annotated(
         np.repeat(np.arange(len(xmls)), [len(xml.names) for xml in xmls]),
         np.array([edge for xml in xmls for edge in xml.edges], np.float32).reshape(-1, 4),
-        np.array([classes.get(name, -1) for xml in xmls for name in xml.names], np.int32),
+        class_numbers((name for xml in xmls for name in xml.names), classes),
     )
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.data.annotations.cleaning import Boxes, is_stated, numbered, targets
-from tfpipe.data.annotations.voc import NOTHING, find_objects
+from tfpipe.data.annotations.parse import parse_annotation
+from tfpipe.data.annotations.voc import NOTHING
 from tfpipe.data.images.crops import Targets
 from tfpipe.data.runtime.columns import columns
 
@@ -45,7 +46,7 @@ def parse_targets(
     microseconds of CPU time, one call at a time (profiles/annotations.py); an index saves it.
 
     Raises:
-        tf.errors.InvalidArgumentError: find_objects refuses an XML; has its message.
+        tf.errors.InvalidArgumentError: parse_annotation refuses an XML; has its message.
     """
     numbers = {name: number for number, name in enumerate(classes)}
     # lxml gives up the GIL for each XML, so threads that parse at once contend for it: two take 1.8 times the CPU time.
@@ -57,7 +58,7 @@ def parse_targets(
         pairs = zip(texts.tolist(), paths.tolist(), strict=True)
         try:
             with alone:
-                xmls = [find_objects(text, os.fsdecode(path)) if path else NOTHING for text, path in pairs]
+                xmls = [parse_annotation(text, os.fsdecode(path)) if path else NOTHING for text, path in pairs]
             problem = ""
         except ValueError as error:
             xmls, problem = [NOTHING] * len(texts), str(error)

@@ -12,8 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from lxml import etree
 
-from tfpipe.util.files import read_whole
-
 EDGES = ("ymin", "xmin", "ymax", "xmax")
 SIDES = ("height", "width")
 # A typical annotation has a few hundred bytes; one with a thousand objects, a few hundred thousand.
@@ -41,11 +39,11 @@ PARSER = etree.XMLParser(
 
 
 class VocObjects(NamedTuple):
-    """Content of one XML."""
+    """Content of one XML, or of another annotation."""
 
-    names: list[str]  # class names of the objects
+    names: list[str | int]  # class names of the objects, or the numbers of their classes
     edges: list[float]  # ymin, xmin, ymax, xmax of each object in turn, in pixels, as annotated
-    size: list[float]  # height and width of the image in pixels, as annotated; 0 if not stated
+    size: list[float]  # height and width of the image in pixels, as annotated; 0 if not stated, 1 if edges are relative
 
     @property
     def boxes(self) -> np.ndarray:
@@ -56,14 +54,6 @@ class VocObjects(NamedTuple):
 NOTHING = VocObjects([], [], [0.0, 0.0])
 
 
-def read_xml(path: str) -> VocObjects:
-    """Reads the objects in the XML at `path`.
-
-    Raises ValueError as find_objects does, and OSError if the file cannot be read.
-    """
-    return find_objects(read_whole(path), path)
-
-
 def find_objects(text: bytes, path: str) -> VocObjects:
     """Reads the objects in an XML, without custom entities, network access or huge trees; 15 to 40 microseconds.
 
@@ -71,7 +61,7 @@ def find_objects(text: bytes, path: str) -> VocObjects:
     object lacks a name or a number; the message names `path`.
     """
     root = _parse(text, path)
-    names: list[str] = []
+    names: list[str | int] = []
     edges: list[float] = []
     sides: dict[str, str] = {}
     for element in root.iterchildren("{*}object", "{*}size"):

@@ -6,7 +6,8 @@ from functools import partial
 import numpy as np
 
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes, is_stated, numbered, targets
-from tfpipe.data.annotations.voc import VocObjects, find_objects
+from tfpipe.data.annotations.parse import parse_annotation
+from tfpipe.data.annotations.voc import VocObjects
 from tfpipe.data.catalog.storage import Storage
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.distributed import World
@@ -70,6 +71,6 @@ def read_objects(storage: Storage, paths: list[str]) -> list[VocObjects]:
     """
     texts = storage.contents(paths)
     return [
-        VocObjects([], [], [1.0, 1.0]) if text is None else find_objects(text, path)
+        VocObjects([], [], [1.0, 1.0]) if text is None else parse_annotation(text, path)
         for path, text in zip(paths, texts, strict=True)
     ]

@@ -82,7 +82,9 @@ def index_fingerprint(paths: FileList, classes: tuple[str, ...], labels: np.ndar
     read.
     """
     try:
-        boxes = [source.images, source.annotations] if isinstance(source, Layout) else [sha256(source)]
+        # Without keys that have their defaults, so that indexes of earlier versions are still read.
+        about = source.model_dump(exclude_defaults=True) if isinstance(source, Layout) else {"file": sha256(source)}
+        boxes = list(about.values())
     except OSError as error:
         raise ConfigError(f"cannot read {source}: {error.strerror}") from error
     settings = json.dumps([FORMAT, paths.digest, classes, *boxes])

@@ -11,6 +11,7 @@ import numpy as np
 
 from tfpipe.config import DataConfig
 from tfpipe.config.targets import UNCLASSED
+from tfpipe.data.annotations import yolo
 from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.catalog.paths import UNUSABLE, FileList
 from tfpipe.errors import ConfigError
@@ -130,7 +131,12 @@ def find_labels(paths: FileList, classes: Sequence[str], config: DataConfig, lab
 
 
 def _read_classes(path: Path) -> list[str]:
-    """Reads class names, one per line; accepts LOC_synset_mapping.txt's `n01440764 tench, Tinca tinca`."""
+    """Reads class names, one per line, or of YOLO's data.yaml.
+
+    Accepts LOC_synset_mapping.txt's `n01440764 tench, Tinca tinca`.
+    """
+    if path.suffix.lower() in yolo.SUFFIXES:
+        return yolo.class_names(path)
     lines = [line.strip() for line in _read(path).splitlines() if line.strip()]
     return [line.split()[0] if WNID.fullmatch(line.split()[0]) else line for line in lines]
 

@@ -20,6 +20,8 @@ LAYOUTS = {
     "ilsvrc": Layout(images="Data/CLS-LOC", annotations="Annotations/CLS-LOC"),
     "voc": Layout(images="JPEGImages", annotations="Annotations"),
 }
+"""Layouts that an image's path tells."""
+NAMED = {**LAYOUTS, "yolo": Layout(images="images", annotations="labels", format="yolo")}
 Listing = Callable[[list[str]], Iterator[set[str]]]
 """Folders -> the base names in each, in turn; an empty set for a folder that does not exist."""
 
@@ -31,7 +33,7 @@ def find_layout(layout: str | Layout, paths: Sequence[str]) -> Layout:
     """
     if isinstance(layout, Layout):
         return layout
-    known = LAYOUTS if layout == "auto" else {layout: LAYOUTS[layout]}
+    known = LAYOUTS if layout == "auto" else {layout: NAMED[layout]}
     for rule in known.values():
         if f"/{rule.images}/" in paths[0]:
             return rule
@@ -59,9 +61,9 @@ def annotation_folders(paths: FileList, layout: Layout) -> list[str]:
     return folders
 
 
-def xml_name(image: str) -> str:
-    """Returns the base name of an image's XML: the image's base name with its extension, if any, replaced by .xml."""
-    return f"{image.rpartition('.')[0] or image}.xml"
+def annotation_name(image: str, suffix: str) -> str:
+    """Returns the base name of an image's annotation: the image's with its extension, if any, replaced by `suffix`."""
+    return f"{image.rpartition('.')[0] or image}{suffix}"
 
 
 def mask_paths(paths: FileList, layout: Layout | None) -> FileList:
@@ -82,7 +84,7 @@ def mask_paths(paths: FileList, layout: Layout | None) -> FileList:
 
 def is_optional(url: str) -> bool:
     """Returns whether a file may be missing: HTTP cannot list folders, so each image's XML is requested on trial."""
-    return url.startswith(("http://", "https://")) and url.endswith(".xml")
+    return url.startswith(("http://", "https://")) and url.endswith((".xml", ".txt"))
 
 
 def list_folders(folders: list[str]) -> Iterator[set[str]]:
@@ -102,7 +104,7 @@ def existing(paths: FileList, layout: Layout, show: bool = False, listing: Listi
         FetchError: a folder behind a URL cannot be listed.
     """
     folders = annotation_folders(paths, layout)
-    optional = np.array([is_optional(f"{folder}.xml") for folder in folders])[paths.folder]
+    optional = np.array([is_optional(f"{folder}{layout.suffix}") for folder in folders])[paths.folder]
     if optional.all():
         logger.info("HTTP cannot list folders: requests an XML with each image; without one uses the whole image")
         return optional
@@ -111,7 +113,7 @@ def existing(paths: FileList, layout: Layout, show: bool = False, listing: Listi
         return optional
     empty: set[str] = set()
     listings_of = [listed.get(number, empty) for number in range(len(folders))]
-    annotated = (xml_name(name) in listings_of[folder] for folder, name in paths.entries())
+    annotated = (annotation_name(name, layout.suffix) in listings_of[folder] for folder, name in paths.entries())
     return np.fromiter(annotated, bool, len(paths)) | optional
 
 

@@ -90,7 +90,7 @@ def load_boxes(
     None if `find` returns None: the index cannot be used. `source` is the layout or the box file, and `settings` what
     the labels depend on.
     """
-    boxes = source.model_dump() if isinstance(source, Layout) else store.stamps([source])
+    boxes = source.model_dump(exclude_defaults=True) if isinstance(source, Layout) else store.stamps([source])
     stamps = store.stamps([index])
     if not store.folders or stamps[0][1].size is None:
         return store.world.from_rank0(find)
@@ -136,7 +136,8 @@ def _with_annotations(
     paths, world, filelist = catalog.paths, store.world, config.filelist_for(catalog.split)
     source = config.box_file_for(catalog.split) or find_layout(config.layout, paths)
     if isinstance(source, Layout):
-        catalog = replace(catalog, annotation_folders=annotation_folders(paths, source))
+        folders = annotation_folders(paths, source)
+        catalog = replace(catalog, annotation_folders=folders, annotation_suffix=source.suffix)
 
     def find() -> Index | None:
         if config.annotations in ("xml", "lxml"):

@@ -46,6 +46,7 @@ class Lookup:
         arrays = [catalog.annotated, catalog.labels, *([] if boxes is None else [boxes.images])]
         self._annotated, self._labels, *images = columns(*arrays, sent=sent)
         self._images = images[0] if images else None
+        self._suffix = catalog.annotation_suffix
         self._paths = Paths(catalog.paths, sent=sent)
         self._masks = None if catalog.masks is None else Paths(catalog.masks, sent=sent)
         with tf.init_scope(), tf.device("CPU"):
@@ -68,10 +69,10 @@ class Lookup:
         """Returns string [...]: the paths of the masks or XMLs of `items`, int64 [...]; "" if there is none."""
         if self._masks is not None:
             return self._masks.at(items)
-        # The same rule as in layout.xml_name.
+        # The same rule as in layout.annotation_name.
         stems = tf.strings.regex_replace(self._paths.names.at(items), r"(.)\.[^.]*$", r"\1")
         folders = tf.gather(self._annotation_folders, self._paths.folder.at(items))
-        return tf.where(self._annotated.at(items), tf.strings.join([folders, stems, ".xml"]), "")
+        return tf.where(self._annotated.at(items), tf.strings.join([folders, stems, self._suffix]), "")
 
 
 def known_targets(catalog: Catalog, *, sent: bool = False) -> KnownTargets | None:

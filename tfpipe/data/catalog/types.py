@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
-from tfpipe.data.catalog.layout import xml_name
+from tfpipe.data.catalog.layout import annotation_name
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
 
@@ -76,6 +76,8 @@ class Catalog:
     `data.targets`."""
     version: str = ""
     """Digest of the versions of tables behind URLs; "" if there are none, or a server states no version."""
+    annotation_suffix: str = ".xml"
+    """End of the names of the annotations; those that end in ".txt" are YOLO's."""
     display_name: str = ""
     """Name of the data for a message."""
     left_out: tuple[str, ...] = ()
@@ -137,4 +139,6 @@ class Catalog:
         if self.masks is not None:
             return self.masks[item]
         folder = self.annotation_folders[self.paths.folder[item]]
-        return folder + xml_name(self.paths.name(item)) if folder and self.annotated[item] else ""
+        if not folder or not self.annotated[item]:
+            return ""
+        return folder + annotation_name(self.paths.name(item), self.annotation_suffix)

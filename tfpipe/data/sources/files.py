@@ -4,7 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from tfpipe.config import DataConfig
-from tfpipe.data.annotations.voc import read_xml
+from tfpipe.data.annotations.parse import read_annotation
 from tfpipe.data.catalog.filelist import check_filelists
 from tfpipe.data.catalog.load import load_listed
 from tfpipe.data.catalog.paths import FileList
@@ -98,10 +98,10 @@ def _mask_failure(masks: list[str], reason: str) -> Failure | None:
 
 
 def _xml_failure(annotations: list[str]) -> Failure | None:
-    """Returns lxml's error for an XML, with its line; None if there is no error."""
+    """Returns the error of an XML, with its line; None if there is no error."""
     for path in annotations:
         try:
-            read_xml(path)
+            read_annotation(path)
         except (OSError, ValueError) as error:
             return Failure(path, str(error))
     return None

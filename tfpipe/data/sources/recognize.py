@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tfpipe.data.annotations import yolo
 from tfpipe.data.catalog.class_folders import SUFFIXES, TESTS, find_splits, has_image, listing, whole_split
 from tfpipe.data.catalog.layout import LAYOUTS
 from tfpipe.data.catalog.paths import is_url
@@ -15,8 +16,8 @@ from tfpipe.errors import ConfigError
 
 ACCEPTED = (
     "accepted: a folder of class folders (CLASS/*.jpg, or train/CLASS/*.jpg and val/CLASS/*.jpg), a filelist (.txt), a "
-    "table (.csv, .tsv, .jsonl, .parquet, .arrow), COCO's instances .json, tar shards (.tar), the output of `tfpipe "
-    "pack`, ImageNet's TFRecords, or with kind= a kind of your own"
+    "table (.csv, .tsv, .jsonl, .parquet, .arrow), COCO's instances .json, YOLO's data.yaml, tar shards "
+    "(.tar), the output of `tfpipe pack`, ImageNet's TFRecords, or with kind= a kind of your own"
 )
 # Ends of the names of tables, as tables/formats.py has them, which takes pyarrow to import.
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq", ".arrow", ".feather")
@@ -52,6 +53,8 @@ def recognized(path: str | os.PathLike[str], split: str, *, labelled: bool = Fal
         return _source("webdataset", path)
     if suffix == ".txt":
         return {"train_filelist": path}
+    if suffix in yolo.SUFFIXES:
+        return _yolo(path)
     if suffix == ".json":
         if _is_config(path):
             raise ConfigError(f'{path} is a config: use tfpipe.Loader(tfpipe.load_config("{path}"), "{split}")')
@@ -69,6 +72,15 @@ def _about_file(path: Path, suffix: str) -> str:
 
 def _source(kind: str, path: str | Path) -> dict[str, Any]:
     return {"source": {"kind": kind, "path": path}}
+
+
+def _yolo(path: Path) -> dict[str, Any]:
+    """Returns the keys of the data that a data.yaml of YOLO's names."""
+    train, test = (yolo.data_folder(path, split) for split in ("train", "test"))
+    if train is None:
+        raise ConfigError(f"{path} names no training data: accepted: YOLO's data.yaml, with the keys train and names")
+    found = {"train_filelist": train, "layout": "yolo", "classes": yolo.class_names(path), "label_source": "object"}
+    return found | ({"test_filelist": test} if test else {})
 
 
 def _is_config(path: Path) -> bool:
@@ -96,6 +108,8 @@ def _folder(path: Path, split: str, labelled: bool) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"cannot list {error.filename or path}: {error.strerror}") from error
     files = [name for name in names if name not in folders]
+    if "data.yaml" in files and {"names", "train"} <= yolo.read_description(path / "data.yaml").keys():
+        return _yolo(path / "data.yaml")
     records = [name for name in files if ("-of-" in name and not name.endswith(TABLES)) or name.endswith(RECORDS)]
     if records and any(f"{prefix}.json" in files for prefix in PREFIX.values()):
         return _source("packed", path)

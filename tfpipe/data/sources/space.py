@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.data.annotations.voc import find_objects
+from tfpipe.data.annotations.parse import parse_annotation
 from tfpipe.data.order.sampling import evenly_spaced
 from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError, TfpipeError
@@ -93,7 +93,7 @@ def _objects(split: Split, annotation: str) -> int:
     """Returns the number of objects in an XML, at least 1."""
     try:
         (text,) = split.storage.contents([annotation]) if split.storage and annotation else (None,)
-        return 1 if text is None else max(1, len(find_objects(text, annotation).names))
+        return 1 if text is None else max(1, len(parse_annotation(text, annotation).names))
     except (OSError, ValueError, TfpipeError):  # the pipeline will report it
         return 1
 

@@ -18,7 +18,8 @@ from typing import NamedTuple, TypeVar
 
 from PIL import Image
 
-from tfpipe.data.annotations.voc import NOTHING, VocObjects, find_objects
+from tfpipe.data.annotations.parse import parse_annotation
+from tfpipe.data.annotations.voc import NOTHING, VocObjects
 from tfpipe.data.images.damage import JPEG, Limits, describe, find_damage, kind_of_other, kind_of_picture
 from tfpipe.data.images.headers import Header, header_of
 from tfpipe.data.sources.remote.fetcher import FetchError
@@ -149,7 +150,7 @@ def _annotation(text: Outcome | None, xml: str, image: str) -> Note:
     try:
         if isinstance(text, Exception):
             raise text
-        objects = find_objects(text, xml)
+        objects = parse_annotation(text, xml)
     except (OSError, ValueError, FetchError) as error:
         return Note("bad xml", str(error))
     file_name = FILE_NAME.search(text)

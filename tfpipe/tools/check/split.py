@@ -194,7 +194,8 @@ def _listed(config: DataConfig, split: str, world: World) -> Subject:
         layout = find_layout(config.layout, paths)
         names = storage_of(config, paths).names
         annotated = world.from_rank0(lambda: existing(paths, layout, world.rank == 0, names))
-        catalog = replace(catalog, annotation_folders=annotation_folders(paths, layout), annotated=annotated)
+        folders = annotation_folders(paths, layout)
+        catalog = replace(catalog, annotation_folders=folders, annotated=annotated, annotation_suffix=layout.suffix)
     if config.targets.kind == "mask":
         catalog = replace(catalog, masks=mask_paths(paths, config.targets.masks))
     return Subject(str(filelist), kind_of(paths)(config, catalog, world), reads, labels, table)

@@ -17,7 +17,7 @@ from tests.support.batches import crops
 from tests.support.packs import config_of
 from tests.support.sample import SampleData
 from tfpipe import Config, Loader, World
-from tfpipe.data.annotations.voc import read_xml
+from tfpipe.data.annotations.parse import read_annotation
 from tfpipe.data.sources.packed import tfrecords as module
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
@@ -51,7 +51,11 @@ def write_as_slim(config: Config, split: str, out: Path, shards: int, leave_out:
                 with Image.open(path) as image:
                     width, height = image.size
                 annotation = catalog.annotation(item)
-                boxes = read_xml(annotation).boxes / [height, width, height, width] if annotation else np.zeros((0, 4))
+                boxes = (
+                    read_annotation(annotation).boxes / [height, width, height, width]
+                    if annotation
+                    else np.zeros((0, 4))
+                )
                 label = int(catalog.labels[item])
                 features = {
                     "image/height": _int64_feature(height),

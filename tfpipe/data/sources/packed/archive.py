@@ -7,7 +7,7 @@ holds n01440764.tar, has images such as ILSVRC2012_img_train/n01440764/n01440764
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -244,7 +244,7 @@ def _with_boxes(
         Texts.of(map(folder_of, names)),
         np.repeat([item for item, _ in found], [len(objects.names) for _, objects in found]).astype(np.int64),
         np.concatenate([np.zeros((0, 4), np.float32), *(objects.boxes for _, objects in found)]),
-        Texts.of(chain.from_iterable(objects.names for _, objects in found)),
+        Texts.of(str(name) for _, objects in found for name in objects.names),
         sizes,
         [str(path)],
         np.zeros(len(images), np.int32),

@@ -171,7 +171,7 @@ def _scanned_image(
                 raise ValueError(f"{member.name}: {error}") from error
         elif ending == "xml":
             objects = find_objects(contents(member), member.name)
-            edges, labels, (height, width) = objects.boxes, list(objects.names), objects.size
+            edges, labels, (height, width) = objects.boxes, list(map(str, objects.names)), objects.size
     if len(labels) != len(edges):
         raise ValueError(f"{image.name} has {len(labels)} labels for {len(edges)} boxes")
     if len(edges) and not is_stated(np.array([[height, width]]))[0]:

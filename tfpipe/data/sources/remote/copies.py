@@ -1,12 +1,15 @@
-"""Copies of whole files behind URLs on a local disk: of tables, which are then read as files."""
+"""Copies of files behind URLs on a local disk: of tables, which are then read as files.
+
+A copy is whole, or has holes in the place of what is not read from it.
+"""
 
 import hashlib
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.table import ADVICE, catalog_folders, create_folder
@@ -24,12 +27,21 @@ COPIES, LOCK = "copy-", ".copy.lock"
 IN_USE_S = 3600.0
 
 
+class Parts(NamedTuple):
+    """A form of copies that hold only parts of their files."""
+
+    name: str  # of the form, for the copy's own name
+    write: Callable[[IO[bytes], UrlPath, int], None]
+    """Writes the parts of a file of a size, at their places; raises OSError."""
+
+
 class CopiedFiles(NamedTuple):
     """Files on a disk of this host: some that are there, or copies of some behind URLs."""
 
     paths: list[Path]
     names: dict[str, str]  # the URL of each copy, by its path
     version: str = ""  # digest of the URLs' sizes and ETags or times of change; "" if they are files, or state none
+    urls: Sequence[tuple[UrlPath, Stamp]] = ()  # the URLs with their versions, if the copies hold only parts
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -45,8 +57,11 @@ class CopiedFiles(NamedTuple):
             raise ConfigError(text) from error
 
 
-def local_files(files: Sequence[AnyPath], config: DataConfig, world: World) -> CopiedFiles:
+def local_files(files: Sequence[AnyPath], config: DataConfig, world: World, parts: Parts | None = None) -> CopiedFiles:
     """Copies files behind URLs to this host, once for each version of them; every rank must call.
+
+    They are copied whole unless `parts` are given and one has more than PART bytes: smaller ones come by one request,
+    which any server answers.
 
     A copy is in the folder `data.index`, or in this user's folder for temporary files, and has the file's name. A file
     whose server states neither an ETag nor a time of change is copied at each start. Raises ConfigError if one cannot
@@ -59,18 +74,24 @@ def local_files(files: Sequence[AnyPath], config: DataConfig, world: World) -> C
     unknown = [stamp for stamp in stamps if stamp.changed is None]
     start = world.from_rank0(time.time_ns)
     stamps = [stamp if stamp.changed is not None else Stamp(stamp.size, start) for stamp in stamps]
+    if all((stamp.size or 0) <= PART for stamp in stamps):
+        parts = None
     paths: list[Path] = []
     for may_copy in (world.local_rank == 0 or world.backend == "none", True):
 
         def copy_all(copies: bool = may_copy) -> None:
             if copies and not paths:
                 shown = world.rank == 0
-                paths.extend(_copied(url, stamp, config, show=shown) for url, stamp in zip(urls, stamps, strict=True))
+                versions = zip(urls, stamps, strict=True)
+                paths.extend(_copied(url, stamp, config, parts, show=shown) for url, stamp in versions)
 
         world.on_all(copy_all)
     version = hashlib.sha256(repr([(url.name, *stamp) for url, stamp in zip(urls, stamps, strict=True)]).encode())
     return CopiedFiles(
-        paths, dict(zip(map(str, paths), map(str, urls), strict=True)), "" if unknown else version.hexdigest()
+        paths,
+        dict(zip(map(str, paths), map(str, urls), strict=True)),
+        "" if unknown else version.hexdigest(),
+        [] if parts is None else list(zip(urls, stamps, strict=True)),
     )
 
 
@@ -83,10 +104,11 @@ def _stamps(urls: Sequence[UrlPath]) -> list[Stamp]:
     return stamps
 
 
-def _copied(url: UrlPath, stamp: Stamp, config: DataConfig, *, show: bool) -> Path:
+def _copied(url: UrlPath, stamp: Stamp, config: DataConfig, parts: Parts | None, *, show: bool) -> Path:
     """Returns the copy of a file, which is made unless it is there; earlier versions of it are removed."""
     folder = catalog_folders(config, [url])[0]
-    digest = hashlib.sha256(repr((str(url), *stamp)).encode()).hexdigest()
+    form = () if parts is None else (parts.name,)
+    digest = hashlib.sha256(repr((str(url), *stamp, *form)).encode()).hexdigest()
     copy = folder / f"{COPIES}{digest[:16]}" / url.name
     try:
         create_folder(folder)
@@ -98,15 +120,18 @@ def _copied(url: UrlPath, stamp: Stamp, config: DataConfig, *, show: bool) -> Pa
                     shutil.rmtree(before, ignore_errors=True)
             assert stamp.size is not None, "stamps_of returns an error without a size"
             free = shutil.disk_usage(folder).free
-            if stamp.size > free:
+            if parts is None and stamp.size > free:
                 raise ConfigError(
                     f"{folder} needs {stamp.size / 1e9:.3g} GB, and {free / 1e9:.3g} GB are free; {ADVICE}"
                 )
             copy.parent.mkdir(exist_ok=True)
             with atomic_write(copy, sync=True) as partial:
                 with partial.open("wb") as file:
-                    parts = progress(_parts(url, stamp.size), -(-stamp.size // PART), f"copying {url}", "part", show)
-                    file.writelines(parts)
+                    if parts is None:
+                        count = -(-stamp.size // PART)
+                        file.writelines(progress(_parts(url, stamp.size), count, f"copying {url}", "part", show))
+                    else:
+                        parts.write(file, url, stamp.size)
                 _check_unchanged(url, stamp, partial)
     except Unreachable as error:
         raise ConfigError(f"cannot read {url}: {error.strerror}") from error

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tfpipe.config import Parallel, Remote
-from tfpipe.data.annotations.voc import find_objects
+from tfpipe.data.annotations.parse import parse_annotation
 from tfpipe.data.catalog.storage import Storage
 from tfpipe.data.images.headers import START, header_of, jpeg_header
 from tfpipe.data.sources.remote.fetcher import CANNOT_FETCH, Fetcher, FetchError, shared_fetcher
@@ -102,7 +102,7 @@ class UrlSplit(Split):
             try:
                 text = self.serial().storage.contents([url])[0]
                 if text is not None:
-                    find_objects(text, url)
+                    parse_annotation(text, url)
             except FetchError:
                 continue
             except ValueError as wrong:

@@ -77,6 +77,23 @@ class UrlPath:
         with self.open() as file:
             return file.read()
 
+    def spans(self, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Returns the bytes from a start to an end, for each of `spans`; requests are made together, of PART at most.
+
+        Raises OSError.
+        """
+        pieces = [
+            (number, ByteRange(self._url, at, min(at + PART, end)))
+            for number, (start, end) in enumerate(spans)
+            for at in range(start, end, PART)
+        ]
+        parts: list[list[bytes]] = [[] for _ in spans]
+        for (number, _), data in zip(pieces, self.fetcher().ranges([piece for _, piece in pieces]), strict=True):
+            if isinstance(data, FetchError):
+                raise Unreachable.of(self, data)
+            parts[number].append(data)
+        return list(map(b"".join, parts))
+
     def open(self) -> IO[bytes]:
         """Opens the file for reading; a few parts are fetched ahead. Raises OSError."""
         (stamp,) = stamps_of([self])

@@ -19,10 +19,11 @@ from tfpipe.util.retry import retried
 Format = Literal["csv", "json", "parquet", "arrow"]
 # In a folder these count only if no table of the split has another end.
 FURTHER = (".tsv", ".jsonl", ".ndjson", ".pq")
+PARQUET = (".parquet", ".pq")
 FORMATS: dict[str, Format] = {
     **dict.fromkeys((".csv", ".tsv"), "csv"),
     **dict.fromkeys((".jsonl", ".ndjson"), "json"),
-    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys(PARQUET, "parquet"),
     **dict.fromkeys((".arrow", ".feather"), "arrow"),
 }
 # Names of the formats that are not text, as files.format_of returns them.
@@ -134,7 +135,7 @@ def _any_in_arrow(path: Path, column: str) -> bool:
 
 def any_bytes(table: pa.Table, column: str) -> bool:
     """Returns whether a column of bytes, or of structs with a field of bytes, has a value or no row."""
-    if not _is_of_bytes(table.schema, column):
+    if not is_of_bytes(table.schema, column):
         return False
     return not len(table) or sum(values.null_count for values in arrow_values(table, column)) < len(table)
 
@@ -143,17 +144,18 @@ def any_bytes(table: pa.Table, column: str) -> bool:
 def _any_in_parquet(path: Path, column: str) -> bool:
     """Returns whether a column of bytes has a value or no row, by the file's statistics, without reading it."""
     with pq.ParquetFile(path) as file:
-        if not _is_of_bytes(file.schema_arrow, column):
+        if not is_of_bytes(file.schema_arrow, column):
             return False
         groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
         chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
-        chunks = [chunk for chunk in chunks if chunk.path_in_schema == _leaf(file.schema_arrow, column)]
+        chunks = [chunk for chunk in chunks if chunk.path_in_schema == leaf_of(file.schema_arrow, column)]
         counted = [chunk.statistics for chunk in chunks if chunk.is_stats_set and chunk.statistics.has_null_count]
         nulls = sum(statistics.null_count for statistics in counted)
         return len(counted) < len(chunks) or nulls < file.metadata.num_rows or not file.metadata.num_rows
 
 
-def _leaf(schema: pa.Schema, column: str) -> str:
+def leaf_of(schema: pa.Schema, column: str) -> str:
+    """Returns the path within a Parquet file of the bytes in a column."""
     return f"{column}.bytes" if pa.types.is_struct(schema.field(column).type) else column
 
 
@@ -164,14 +166,14 @@ def bytes_of(path: Path, column: str) -> Iterator[pa.Array]:
     """
     if table_format(path) == "parquet":
         with pq.ParquetFile(path) as file:
-            if not _is_of_bytes(file.schema_arrow, column):
+            if not is_of_bytes(file.schema_arrow, column):
                 return
-            for batch in file.iter_batches(IN_A_BATCH, columns=[_leaf(file.schema_arrow, column)]):
+            for batch in file.iter_batches(IN_A_BATCH, columns=[leaf_of(file.schema_arrow, column)]):
                 values = batch.column(0)
                 yield pc.struct_field(values, "bytes") if pa.types.is_struct(values.type) else values
     else:
         table = open_arrow(path).table
-        if _is_of_bytes(table.schema, column):
+        if is_of_bytes(table.schema, column):
             yield from arrow_values(table, column)
 
 
@@ -182,7 +184,8 @@ def arrow_values(table: pa.Table, column: str) -> Iterator[pa.Array]:
             yield pc.struct_field(values, "bytes") if pa.types.is_struct(values.type) else values
 
 
-def _is_of_bytes(schema: pa.Schema, column: str) -> bool:
+def is_of_bytes(schema: pa.Schema, column: str) -> bool:
+    """Returns whether a column holds bytes, or structs with a field "bytes" that does."""
     number = schema.get_field_index(column)
     kind = schema.field(number).type if number >= 0 else None
     if kind is not None and pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:

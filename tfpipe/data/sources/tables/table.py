@@ -18,13 +18,14 @@ from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.files import kind_of, storage_of
 from tfpipe.data.sources.known import NEITHER, Known, check_files, check_split, data_files, known_catalog, not_used
 from tfpipe.data.sources.packed.stored import ShardSplit
-from tfpipe.data.sources.remote.copies import CopiedFiles, local_files
+from tfpipe.data.sources.remote.copies import CopiedFiles, Parts, local_files
 from tfpipe.data.sources.remote.url_path import AnyPath
 from tfpipe.data.sources.rows import Rows, classes_of, targets_of
 from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.sources.tables.columns import read_rows
 from tfpipe.data.sources.tables.contents import COPY, locate
-from tfpipe.data.sources.tables.formats import FORMATS, FURTHER, holds_bytes, read_table
+from tfpipe.data.sources.tables.formats import FORMATS, FURTHER, PARQUET, holds_bytes, read_table
+from tfpipe.data.sources.tables.row_groups import WITHOUT_BYTES, RowGroups, RowGroupSplit, write_without_bytes
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
@@ -82,9 +83,15 @@ class Table(BaseSource):
     def open(self, split: str, world: World) -> Split:
         check_split(split)
         listed = world.from_rank0(lambda: self._listed(split))
-        files = local_files(listed, self.config, world)
+        files = self._local(listed, world)
         with files.named():
             return self._open(split, listed, files, world)
+
+    def _local(self, listed: Sequence[AnyPath], world: World) -> CopiedFiles:
+        """Returns the files, or copies of those behind URLs: of Parquet files without images if these are cached."""
+        parquet = all(path.name.lower().endswith(PARQUET) for path in listed)
+        by_groups = parquet and self.config.remote.cache is not None
+        return local_files(listed, self.config, world, Parts(WITHOUT_BYTES, write_without_bytes) if by_groups else None)
 
     def _listed(self, split: str) -> Sequence[AnyPath]:
         """Returns the files of a split; raises ConfigError if there are none, or no training data."""
@@ -101,7 +108,9 @@ class Table(BaseSource):
         paths = FileList.of(rows.names)
         if not stored:
             check_urls(paths, self.display_name, "image")
-        images = self.images(tables, split, world) if stored else None
+        images = self.images(tables, split, world) if stored and not files.urls else None
+        if stored and files.urls:
+            images = RowGroups(files, self.about.columns.bytes, self.config, world)
         if len(rows.boxes):
             unit = "relative to the images' sizes" if rows.sizes is None else "in pixels"
             logger.info("%s: the boxes of the %s data are %s", listed[0], split, unit)
@@ -121,7 +130,7 @@ class Table(BaseSource):
 
     def _training_rows(self, world: World) -> Rows:
         """Returns those of the training data, whose class table test data has, whatever numbers it has itself."""
-        files = local_files(world.from_rank0(lambda: self._listed("train")), self.config, world)
+        files = self._local(world.from_rank0(lambda: self._listed("train")), world)
         with files.named():
             return world.from_rank0(lambda: self.rows(files.paths, self.stored(files.paths)))
 
@@ -131,7 +140,8 @@ class Table(BaseSource):
 
     def split_of(self, catalog: Catalog, world: World, images: Any) -> Split:
         """Returns the split whose images are those of `images`."""
-        return ShardSplit(self.config, catalog, world, images)
+        kind = RowGroupSplit if isinstance(images, RowGroups) else ShardSplit
+        return kind(self.config, catalog, world, images)
 
     def stored(self, tables: Sequence[Path]) -> bool:
         """Returns whether the tables hold the images' bytes.

@@ -1,0 +1,113 @@
+"""Reads YOLO's annotations: a .txt for each image, and the data.yaml that names the folders and the classes.
+
+A line of a .txt is an object: the number of its class, and the centre, width and height of its box or the points of a
+polygon, relative to the image's size. Both are untrusted input, as XMLs are (annotations/voc.py).
+"""
+
+from pathlib import Path
+from typing import Any
+
+from tfpipe.data.annotations.cleaning import TOLERANCE
+from tfpipe.data.annotations.voc import IS_NUMBER, MAX_BYTES, VocObjects
+from tfpipe.errors import ConfigError
+from tfpipe.util.files import read_text, unreadable
+
+SUFFIXES = (".yaml", ".yml")
+# The height and width that relative boxes are divided by.
+RELATIVE = [1.0, 1.0]
+# Numbers of a box, and of a polygon at least.
+BOX, POLYGON = 4, 6
+ACCEPTED = '"class x_center y_center width height", or "class x1 y1 x2 y2 x3 y3 ..." of a polygon'
+
+
+def find_yolo_objects(text: bytes, path: str) -> VocObjects:
+    """Reads the objects of a .txt, whose names are class numbers; a polygon's box is the smallest around its points.
+
+    Raises ValueError if a line is anything else, or a number is not relative to the image's size; the message names
+    `path` and the line.
+    """
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"{path} is too large for an annotation: {len(text)} bytes, at most {MAX_BYTES} are read")
+    names: list[str | int] = []
+    edges: list[float] = []
+    for number, line in enumerate(text.removeprefix(b"\xef\xbb\xbf").decode(errors="replace").split("\n"), 1):
+        fields = line.split()
+        if not fields:
+            continue
+        try:
+            edges += _edges(fields)
+        except ValueError as error:
+            raise ValueError(f'{path}: line {number}: received "{line.strip()[:80]}"; {error}') from None
+        names.append(int(fields[0]))
+    return VocObjects(names, edges, RELATIVE)
+
+
+def _edges(fields: list[str]) -> list[float]:
+    """Returns ymin, xmin, ymax, xmax of an object; raises ValueError that says what is accepted."""
+    name, count = fields[0], len(fields) - 1
+    if not (name.isascii() and name.isdecimal() and len(name) <= 9) or not all(map(IS_NUMBER, fields[1:])):
+        raise ValueError(f"accepted: {ACCEPTED}, where class is a whole number from 0")
+    if count != BOX and (count < POLYGON or count % 2):
+        raise ValueError(f"it has {count + 1} fields; accepted: {ACCEPTED}")
+    numbers = list(map(float, fields[1:]))
+    if min(numbers) < -TOLERANCE or max(numbers) > 1 + TOLERANCE:
+        raise ValueError("accepted: numbers from 0 to 1, relative to the image's width and height")
+    if count == BOX:
+        x, y, width, height = numbers
+        edges = [y - height / 2, x - width / 2, y + height / 2, x + width / 2]
+    else:
+        edges = [min(numbers[1::2]), min(numbers[::2]), max(numbers[1::2]), max(numbers[::2])]
+    return [_without_rounding(edge) for edge in edges]
+
+
+def _without_rounding(edge: float) -> float:
+    """Returns 0 or 1 for an edge that is beyond the image only by rounding, such as -0.0000005."""
+    return min(max(edge, 0.0), 1.0) if -TOLERANCE <= edge <= 1 + TOLERANCE else edge
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """Returns the keys of a data.yaml; raises ConfigError if it cannot be read, or is no mapping."""
+    import yaml  # imported late: few runs need it
+
+    try:
+        content = yaml.safe_load(read_text(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(unreadable(path, error)) from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(f"{path} is not YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: received a {type(content).__name__}; accepted: keys such as names, train and val")
+    return content
+
+
+def class_names(path: Path) -> list[str]:
+    """Returns the class names in a data.yaml, in the order of their numbers; raises ConfigError if it has none."""
+    names = read_description(path).get("names")
+    if isinstance(names, dict) and names.keys() == set(range(len(names))):
+        names = [names[number] for number in range(len(names))]
+    if not isinstance(names, list) or not names or not all(isinstance(name, str | int | float) for name in names):
+        raise ConfigError(
+            f"{path}: received names {str(names)[:80]}; accepted: a list of the classes, or a mapping of all numbers "
+            "from 0 to names"
+        )
+    return list(map(str, names))
+
+
+def data_folder(path: Path, split: str) -> Path | None:
+    """Returns the folder or list of images that a data.yaml names for "train" or "test"; None if it names none.
+
+    A path is relative to the key `path`, or to the file's folder; Roboflow's `../train/images` to the latter, too.
+    Raises ConfigError if there is no such folder.
+    """
+    keys = read_description(path)
+    name = next((key for key in (("train",) if split == "train" else ("val", "test")) if keys.get(key)), None)
+    if name is None:
+        return None
+    value, root = keys[name], keys.get("path") or "."
+    if not isinstance(value, str) or not isinstance(root, str):
+        raise ConfigError(f"{path}: received {name} {str(value)[:80]}; accepted: the path of one folder or list")
+    tried = [path.parent / root / value, path.parent / value, path.parent / value.removeprefix("../")]
+    found = next((folder for folder in tried if folder.exists()), None)
+    if found is None:
+        raise ConfigError(f"{path}: {name} {value} is neither {' nor '.join(map(str, dict.fromkeys(tried)))}")
+    return found

@@ -1,0 +1,275 @@
+"""Reads the images of Parquet files behind URLs by row groups, each once, into the cache `data.remote.cache`.
+
+The start fetches the footers and the columns without images, as a copy of each file with holes. The first read of an
+image of a row group fetches the images of the whole row group, which are cached as one block:
+
+    starts   int64 [n + 1]   start of each image in the block, and the end of the last one
+    images   their bytes
+
+Row groups of Hugging Face's data sets hold some 100 images.
+"""
+
+import io
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tfpipe.config import DataConfig
+from tfpipe.data.sources.records import RecordSplit
+from tfpipe.data.sources.remote.cache import BlockKey, Cache
+from tfpipe.data.sources.remote.copies import CopiedFiles
+from tfpipe.data.sources.remote.url_path import UrlPath, stamps_of
+from tfpipe.data.sources.tables.contents import byte_ranges
+from tfpipe.data.sources.tables.formats import arrow_values, is_of_bytes, leaf_of
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.util.locks import waiting_lock
+from tfpipe.util.made_from import MadeFrom
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+FORMAT = 1
+# Name of the form of copies without images.
+WITHOUT_BYTES = "without columns of bytes"
+MAGIC = b"PAR1"
+# Bytes at the start, which tell the format, and at the end of a file, which mostly hold its footer.
+HEAD, TAIL = 16, 2**16
+# Bytes between two chunks of columns that are fetched along with them.
+GAP = 2**16
+# Row groups that a process decodes at once: each is in memory several times.
+TOGETHER = 4
+# Files by which the threads and processes of a host wait for a row group that one of them fetches.
+LOCKS = 64
+# Bytes that Arrow may read beyond a chunk, since old writers stated a size that was too small.
+BEYOND = 100
+# Tries to read an image of a row group, which another process may evict between its caching and that.
+TRIES = 3
+INT = np.dtype("<i8")
+
+
+def write_without_bytes(file: IO[bytes], url: UrlPath, size: int) -> None:
+    """Writes a Parquet file without its columns of bytes, which become holes; raises OSError.
+
+    Of a file that is no Parquet file it writes the start and the end, by which reading it fails with a reason.
+    """
+    at = max(size - TAIL, 0)
+    head, tail = url.spans([(0, HEAD), (at, size)])
+    footer = size - len(MAGIC) - 4 - int.from_bytes(tail[-8:-4], "little")
+    if 0 < footer < at and tail.endswith(MAGIC):
+        (before,) = url.spans([(footer, at)])
+        at, tail = footer, before + tail
+    _write_at(file, 0, head)
+    _write_at(file, at, tail)
+    with suppress(pa.ArrowInvalid), pq.ParquetFile(file.name) as parquet:
+        spans = _joined(sorted(_other_chunks(parquet)))
+        for (start, _), data in zip(spans, url.spans(spans), strict=True):
+            _write_at(file, start, data)
+
+
+def _write_at(file: IO[bytes], start: int, data: bytes) -> None:
+    file.seek(start)
+    file.write(data)
+    file.flush()
+
+
+def _chunk_span(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    """Returns where a column's part of a row group starts and ends in the file."""
+    start = chunk.data_page_offset
+    if chunk.has_dictionary_page and chunk.dictionary_page_offset:
+        start = min(start, chunk.dictionary_page_offset)
+    return start, start + chunk.total_compressed_size
+
+
+def _other_chunks(parquet: pq.ParquetFile) -> list[tuple[int, int]]:
+    """Returns the spans of all columns that hold no bytes, as formats.read_table reads them."""
+    schema, groups = parquet.schema_arrow, map(parquet.metadata.row_group, range(parquet.num_row_groups))
+    of_bytes = {leaf_of(schema, name) for name in schema.names if is_of_bytes(schema, name)}
+    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+    return [_chunk_span(chunk) for chunk in chunks if chunk.path_in_schema not in of_bytes]
+
+
+def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Returns spans, sorted by their starts, with those in one that are at most GAP apart."""
+    joined: list[tuple[int, int]] = []
+    for start, end in spans:
+        if joined and start <= joined[-1][1] + GAP:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return joined
+
+
+class _Groups(NamedTuple):
+    """The row groups of several files."""
+
+    starts: np.ndarray  # int64 [g + 1]: number of each group's first image, and of all images
+    file: np.ndarray  # int64 [g]: number of its file
+    number: np.ndarray  # int64 [g]: its number there
+    spans: np.ndarray  # int64 [g, 2]: where its images' bytes start and end in the file
+    size: int  # bytes of all images
+
+
+class RowGroups:
+    """The images of Parquet files behind URLs, in the cache as far as they were read. Thread-safe."""
+
+    def __init__(self, files: CopiedFiles, column: str, config: DataConfig, world: World) -> None:
+        """Opens files, of which there are copies without images; every rank must call.
+
+        Raises ConfigError if an image has no bytes, or the images do not fit into the cache.
+        """
+        self.urls, self._column = files.urls, column
+        # A second before, since the clock of a file system may be behind this one.
+        self._opened_s = time.time() - 1.0
+        self._metadata = [pq.read_metadata(path) for path in files.paths]
+        self._groups = world.from_rank0(lambda: _groups_of(files.paths, column))
+        limit = config.remote.cache_gb * 1e9
+        if self._groups.size > limit:
+            raise ConfigError(
+                f"data.remote.cache_gb: received {config.remote.cache_gb:g}, and the images of "
+                f"{self.urls[0][0].parent} need {self._groups.size / 1e9:.3g} GB: raise it, or set data.remote.cache "
+                "to null, by which the tables are copied to data.index"
+            )
+        self._cache = Cache(config.remote)
+        versions = [(str(url), stamp) for url, stamp in self.urls]
+        self._digest = MadeFrom(FORMAT, versions, {"column": column}).digest()
+        self._cache.mark(self._digest)
+        assert config.remote.cache is not None, "else the tables are copied"
+        self._folder = config.remote.cache
+        self._turns = threading.Semaphore(TOGETHER)
+
+    def origin(self, item: int) -> str:
+        """Returns the row and the URL of an image, for a message."""
+        group = self._group(item)
+        file = int(self._groups.file[group])
+        first = int(self._groups.starts[np.searchsorted(self._groups.file, file)])
+        return f"record {item - first} of {self.urls[file][0]}"
+
+    def contents(self, item: int) -> bytes:
+        """Returns the file of image `item`; raises OSError or ValueError."""
+        group = self._group(item)
+        block, at = self._block(group), INT.itemsize * (item - int(self._groups.starts[group]))
+        for _ in range(TRIES):
+            self._cached(group)
+            bounds = self._cache.read(block, at, at + 2 * INT.itemsize)
+            start, end = np.frombuffer(bounds or b"", INT).tolist() or (0, 0)
+            contents = self._cache.read(block, start, end)
+            if bounds is not None and contents is not None:
+                return contents
+        raise ValueError("other processes evict it from data.remote.cache again and again: raise data.remote.cache_gb")
+
+    def _group(self, item: int) -> int:
+        return int(np.searchsorted(self._groups.starts, item, "right")) - 1
+
+    def _block(self, group: int) -> BlockKey:
+        return BlockKey(self._digest, int(self._groups.file[group]), int(self._groups.number[group]))
+
+    def _cached(self, group: int) -> None:
+        """Fetches a row group into the cache if it is not there; raises OSError or ValueError."""
+        block = self._block(group)
+        if self._cache.has(block):
+            return
+        with waiting_lock(self._folder / f"row-groups-{group % LOCKS}.lock"), self._turns:
+            if self._cache.has(block):  # another thread or process has fetched it since
+                return
+            if not self._cache.keep({block: self._fetched(group)}, unused_since=self._opened_s):
+                raise ValueError(
+                    "data.remote.cache has no room for its row group: raise data.remote.cache_gb, or free its disk"
+                )
+
+    def _fetched(self, group: int) -> bytes:
+        """Returns the block of a row group."""
+        number, (start, end) = self._groups.number[group], self._groups.spans[group].tolist()
+        url, stamp = self.urls[self._groups.file[group]]
+        assert stamp.size is not None, "stamps_of returns an error without a size"
+        (data,) = url.spans([(start, min(end + BEYOND, stamp.size))])
+        (now,) = stamps_of([url])
+        if isinstance(now, OSError):
+            raise now
+        if isinstance(stamp.changed, str) and now != stamp:
+            raise ValueError(f"{url} has changed since the start: start again")
+        metadata = self._metadata[self._groups.file[group]]
+        try:
+            with pq.ParquetFile(pa.PythonFile(_Piece(data, start, stamp.size), "r"), metadata=metadata) as file:
+                table = file.read_row_group(int(number), columns=[leaf_of(file.schema_arrow, self._column)])
+            parts = list(byte_ranges(arrow_values(table, self._column), self._column))
+        except (pa.ArrowInvalid, OSError, TfpipeError) as error:
+            raise ValueError(f"cannot read its row group {number}: {error}") from error
+        lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(starts) for starts, _ in parts)])
+        starts = INT.itemsize * len(lengths) + np.cumsum(lengths)
+        return b"".join([starts.astype(INT).tobytes(), *(data[first[0] : first[-1]].data for first, data in parts)])
+
+
+def _groups_of(copies: Sequence[Path], column: str) -> _Groups:
+    """Finds the row groups by the footers; raises ConfigError if these say that an image has no bytes."""
+    rows, spans, size = [0], [], 0
+    for file, path in enumerate(copies):
+        with pq.ParquetFile(path) as parquet:
+            leaf = leaf_of(parquet.schema_arrow, column)
+            for number, group in enumerate(map(parquet.metadata.row_group, range(parquet.num_row_groups))):
+                chunks = map(group.column, range(group.num_columns))
+                (chunk,) = (chunk for chunk in chunks if chunk.path_in_schema == leaf)
+                nulls = chunk.statistics.null_count if chunk.is_stats_set else 0
+                if nulls:
+                    raise ConfigError(
+                        f"data.source: {path}: {nulls} of {group.num_rows} rows of row group {number} have no bytes in "
+                        f'the column "{column}": a table holds the bytes of all its images, or of none and their '
+                        "paths; make two tables of it"
+                    )
+                rows.append(rows[-1] + group.num_rows)
+                spans.append((file, number, *_chunk_span(chunk)))
+                size += chunk.total_uncompressed_size
+    columns = np.array(spans, np.int64).reshape(-1, 4)
+    return _Groups(np.array(rows, np.int64), columns[:, 0], columns[:, 1], columns[:, 2:], size)
+
+
+class _Piece(io.RawIOBase):
+    """A file of which only one piece is in memory."""
+
+    def __init__(self, data: bytes, start: int, size: int) -> None:
+        self._data, self._start, self._size, self._at = data, start, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, count: int = -1) -> bytes:
+        end = self._size if count < 0 else min(self._at + count, self._size)
+        data = self._data[max(self._at - self._start, 0) : max(end - self._start, 0)]
+        self._at = end
+        return data
+
+
+@dataclass(frozen=True, eq=False)
+class RowGroupSplit(RecordSplit):
+    """A split whose images are in row groups behind URLs."""
+
+    images: RowGroups
+
+    def image(self, item: int) -> bytes:
+        return self.images.contents(item)
+
+    def name(self, item: int) -> str:
+        return f"{self.images.origin(item)}, of {self.catalog.paths[item]}"
+
+    def cause(self, error: "tf.errors.OpError") -> str | None:
+        from tfpipe.data.runtime.op_errors import reason
+
+        return f"{reason(error)}; {self.remedy}" if reason(error).startswith("record ") else None
