@@ -191,7 +191,10 @@ def test_all_mistakes_are_reported_at_once(complain):
             with_data(num_parallel_readers="8"),
             "data.num_parallel_readers: received \"8\"; accepted: a valid integer or 'auto'",
         ),
-        (with_data(layout="foo"), "data.layout: received \"foo\"; accepted: 'auto', 'ilsvrc' or 'voc' or an object"),
+        (
+            with_data(layout="foo"),
+            "data.layout: received \"foo\"; accepted: 'auto', 'ilsvrc', 'voc' or 'yolo' or an object",
+        ),
         *(
             (with_data(crop_image_size=size), f"data.crop_image_size: received {text}; accepted: {SIZES}")
             for size, text in ((224, "224"), ([224], "[224]"), ([1, 2, 3], "[1, 2, 3]"), ({}, "{}"))

@@ -192,7 +192,7 @@ INPUTS: list[Input] = [
         "no such layout",
         {},
         {**DATA, "layout": "coco"},
-        "1 error in the config PATH/c.json:\n  data.layout: received \"coco\"; accepted: 'auto', 'ilsvrc' or 'voc' or an object",
+        "1 error in the config PATH/c.json:\n  data.layout: received \"coco\"; accepted: 'auto', 'ilsvrc', 'voc' or 'yolo' or an object",
     ),
     Input(
         "objects without classes",

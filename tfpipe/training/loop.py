@@ -37,7 +37,7 @@ from tfpipe.training.compile import build_loss, build_metrics, build_optimizer
 from tfpipe.training.evaluate import Evaluation, Evaluator
 from tfpipe.training.models import build_model
 from tfpipe.training.monitor.accounting import Accounting
-from tfpipe.training.monitor.events import record, record_start
+from tfpipe.training.monitor.events import end_run, record, record_start
 from tfpipe.training.monitor.live import live_metrics
 from tfpipe.training.monitor.metrics import METRICS
 from tfpipe.training.monitor.record import Display, Profile, Record, Throughput
@@ -123,7 +123,7 @@ def train(
             callbacks.insert(0, Profile(Tracer(trace_folder(run_dir, world), traced, world.rank, names)))
         model.train_on(run.train)
         metrics = run_dir / METRICS if world.rank == 0 else None
-        with live_metrics(run.train, callbacks), StallWatch(run.train, metrics):
+        with live_metrics(run.train, callbacks), StallWatch(run.train, metrics, end=partial(end_run, run_dir, world)):
             logs = fit(model, max(phase.steps for phase in run.schedule.phases), callbacks, checkpoints)
     # Keras' fit ends with this, but a run that owes only its last test pass or model.keras does not call it.
     model.optimizer.finalize_variable_values(model.trainable_weights)

@@ -61,21 +61,26 @@ def test_a_straggler_a_stall_and_a_resume_are_told(tmp_path: Path) -> None:
             stall = {"seconds": seconds, "in": "input", "rank": 0}
             file.write(json.dumps({"epoch": 1, "step": 17, "stall": stall}) + "\n")
     start = {"time": 1.8e9, "event": "start", "step": 0, "epoch": 0, "ranks": 3, "host": "n1", "pid": 7}
+    failure = {"time": 1.8e9 + 130, "event": "failure", "step": 20, "epoch": 1}
     events: list[dict[str, Any]] = [
         {**start, "versions": {"keras": "3.15.1"}},
         {"time": 1.8e9 + 60, "event": "checkpoint", "step": 8, "epoch": 0, "file": "step-8.npz", "seconds": 0.1},
         {**start, "time": 1.8e9 + 90, "step": 8},
         {"time": 1.8e9 + 99, "event": "stop", "step": 20, "epoch": 1, "by": "SIGTERM"},
         {**start, "time": 1.8e9 + 120, "step": 20},
+        {**failure, "reason": "rank 2: cannot use /a.jpg"},
+        {**failure, "reason": "rank 0: rank 2 on host n1 has failed: cannot use /a.jpg"},
+        {**start, "time": 1.8e9 + 140, "step": 24},
         {"time": 1.8e9 + 150, "event": "end", "step": 25, "epoch": 1},
     ]
     (run_dir / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events) + '{"time": 1')
     write_page(load_run(run_dir), tmp_path / "out.html")
     page = read_page(tmp_path / "out.html")
-    straggler, stall_text, killed, stopped, *more = findings_of(page)
+    straggler, stall_text, killed, stopped, failed, *more = findings_of(page)
     assert more == [] and "rank 2 (host vm) is 10.0 times slower" in straggler
     assert "rank 0: step 17 of epoch 1 was open for 61 s, waiting for its input" in stall_text
     assert "ended without a word" in killed and "by SIGTERM after step 20" in stopped
+    assert failed.startswith("failed: rank 2: cannot use /a.jpg, 2027-01-15"), "once, by the rank that has failed"
     headline, _, change = page.xpath("//section[@class='verdict']/p")
     assert "all ranks wait for rank 2" in headline.text_content() and "--profile-ranks 2" in change.text_content()
     # The curve's points tell rank and step, and the table of numbers the same.
@@ -86,7 +91,7 @@ def test_a_straggler_a_stall_and_a_resume_are_told(tmp_path: Path) -> None:
     cells = page.xpath("//figure[@id='wait-by-rank']//tbody/tr[1]/td/text()")
     assert cells == ["10", "3.7", "16.24", "220.2"]
     kinds = page.xpath("//section[@aria-labelledby='events']//tbody/tr/td[2]/text()")
-    assert kinds == ["start", "checkpoint", "resume", "stop", "resume", "end"]
+    assert kinds == ["start", "checkpoint", "resume", "stop", "resume", "failure", "failure", "resume", "end"]
     versions = page.xpath("//section[@aria-labelledby='config']//dd/text()")
     assert versions == ["3.15.1"] and "cannot be drawn" in page.xpath("string(//section[@aria-labelledby='pictures'])")
 

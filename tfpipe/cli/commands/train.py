@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -81,6 +82,7 @@ def run(args: argparse.Namespace) -> None:
 
         from tfpipe.training import loop
         from tfpipe.training.checkpointing.start import choose_run_dir, run_lock
+        from tfpipe.training.monitor.events import end_run, recorded_failures
         from tfpipe.training.monitor.peers import watch_peers
 
         if backend != "tensorflow":
@@ -88,7 +90,8 @@ def run(args: argparse.Namespace) -> None:
         loop.configure_devices(world, args.interop, args.intraop)
     run_dir = choose_run_dir(args.logdir, args.config, world, args.resume)
     window = args.profile if args.profile_ranks is None or world.rank in args.profile_ranks else None
-    with watch_peers(world, limit_s=config.data.stall_timeout_s), run_lock(run_dir, world):
+    watch = watch_peers(world, partial(end_run, run_dir, world), limit_s=config.data.stall_timeout_s)
+    with watch, run_lock(run_dir, world), recorded_failures(run_dir, world):
         if world.size > 1 and world.collectives is not None:
             world.tensors.start()
         loop.train(config, world, run_dir, args.resume is not None, args.resume_anyway, window)

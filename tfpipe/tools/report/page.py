@@ -103,8 +103,10 @@ def read_events(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             continue
         if event["event"] == "start":
-            event["note"] = "the process before ended without a word: killed, or by an error" if running else ""
+            event["note"] = "the process before ended without a word: killed, or with its host" if running else ""
         event["kind"] = "resume" if event["event"] == "start" and event["step"] > 0 else event["event"]
+        # Of one failure, the rank that failed and rank 0 may both write.
+        event["first"] = running
         running = event["event"] in ("start", "checkpoint")
         event["when"] = f"{datetime.fromtimestamp(event['time'], timezone.utc):%Y-%m-%d %H:%M:%S}"
         events.append(event)
@@ -125,7 +127,7 @@ def _about(event: Mapping[str, Any]) -> str:
         return f"{ranks}, host {event['host']}, process {event['pid']}{note}"
     if event["event"] == "checkpoint":
         return f"{event['file']}, written in {event['seconds']} s"
-    return str(event.get("by", ""))
+    return str(event.get("by") or event.get("reason", ""))
 
 
 def marks(stalls: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> list[AxisMark]:
@@ -195,6 +197,8 @@ def findings(
     for event in events:
         if event["event"] == "stop":
             yield Finding("stopped", f"by {event['by']} after step {event['step']}, {event['when']} UTC", "events")
+        elif event["event"] == "failure" and event["first"]:
+            yield Finding("failed", f"{event['reason']}, {event['when']} UTC", "events")
         elif event.get("note"):
             yield Finding("killed", f"before the start at {event['when']} UTC: {event['note']}", "events")
 
