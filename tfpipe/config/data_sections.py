@@ -57,8 +57,8 @@ class Parallel(Section):
     `threads`. If reading a file takes 50 ms or more, a larger number pays off."""
     decode: PositiveInt | Literal["auto", "autotune"] | None = None
     """Concurrent calls that decode and crop; "auto": a quarter more than there are `threads`, at least one more, since
-    batches keep their order and a thread would wait for the call before its own; "autotune": tf.data chooses, at most
-    as many as threads. More gain nothing."""
+    batches keep their order and a thread would wait for the call before its own, and three times the threads if an
+    annotation index says that a few images are huge; "autotune": tf.data chooses, at most as many as threads."""
 
 
 class WeightedList(Section):

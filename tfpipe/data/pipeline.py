@@ -233,7 +233,7 @@ def crop(
 
     if config.on_error == "skip":
         crop_some = skip_failed_elements(crop_some)
-    calls = calls_at_once(config, split.world).decode
+    calls = calls_at_once(config, split.world, uneven=split.catalog.uneven).decode
     dataset = dataset.batch(decoder.images).map(mark_crop(crop_some), calls, name="crop")
     return close_at_exit(dataset)  # here too, for chains written by hand
 

@@ -15,8 +15,9 @@ from tests.support.sample import SampleData
 from tests.support.targets import LABEL
 from tfpipe import World, load_config
 from tfpipe.config import Config
+from tfpipe.data.catalog import index, table
 from tfpipe.data.catalog.boxes import read_boxes
-from tfpipe.data.catalog.index import ODD, load_index
+from tfpipe.data.catalog.index import ODD, is_uneven, load_index
 from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
@@ -204,3 +205,39 @@ def test_a_large_index_is_loaded_without_a_loop(make: Callable[..., Config]) -> 
     rows = pq.read_table(made.path, columns=["boxes"])["boxes"].to_pylist()
     for image, row in enumerate(rows):
         assert boxes.boxes[offsets[image] : offsets[image + 1]].tolist() == row
+
+
+# ---- huge images -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("huge", "side", "uneven"),
+    [
+        pytest.param(0, 1, False, id="none"),
+        pytest.param(20, 9, True, id="one-in-50"),
+        pytest.param(20, 3, False, id="one-in-50-that-is-larger"),
+        pytest.param(1, 9, False, id="one-in-1000"),
+        pytest.param(500, 9, False, id="half"),
+    ],
+)
+def test_a_few_huge_images_are_told(huge: int, side: int, uneven: bool) -> None:
+    widths, heights = np.full(1000, 500, np.int32), np.full(1000, 400, np.int32)
+    places = np.random.default_rng(0).permutation(1000)[:huge]
+    widths[places], heights[places] = 500 * side, 400 * side
+    assert is_uneven(widths, heights) == uneven
+    assert not is_uneven(widths[:0], heights[:0])
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_the_catalog_tells_whether_a_few_images_are_huge(
+    make: Callable[..., Config], monkeypatch: pytest.MonkeyPatch, stored: bool
+) -> None:
+    """From the copy of the index too, which large lists have."""
+    config = make(annotations="index").data
+    if stored:
+        monkeypatch.setattr(table, "SMALL_BYTES", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(index, "HUGE", 0)  # any images are
+        build_index(config, "train", World(), processes=1)
+        assert load_split(config, "train", World()).catalog.uneven
+    assert load_split(config, "train", World()).catalog.uneven == stored

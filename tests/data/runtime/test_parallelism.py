@@ -31,3 +31,10 @@ from tfpipe.distributed import World
 def test_calls_at_once(threads: int, data: dict[str, Any], expected: Calls) -> None:
     config = DataConfig.model_validate_json(json.dumps({"train_filelist": "/train.txt", **data}))
     assert calls_at_once(config, World(threads=threads)) == expected
+
+
+def test_batches_do_not_wait_for_a_few_huge_images() -> None:
+    config = DataConfig.model_validate_json(json.dumps({"train_filelist": "/train.txt"}))
+    assert calls_at_once(config, World(threads=8), uneven=True) == Calls(64, 24)
+    chosen = config.model_copy(update={"parallel": config.parallel.model_copy(update={"decode": 9})})
+    assert calls_at_once(chosen, World(threads=8), uneven=True).decode == 9

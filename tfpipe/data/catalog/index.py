@@ -43,6 +43,9 @@ logger = logging.getLogger(__name__)
 FORMAT = 1
 MAKE = "tfpipe index -c CONFIG --split"
 FINGERPRINT = b"tfpipe.fingerprint"
+# Images are uneven if one in 200 has 16 times the pixels of the mean: decoding it takes half as long as all others of
+# its call.
+FEW, HUGE, SAMPLED = 0.005, 16, 100_000
 STAMPS = ("bytes", "changed", "xml_bytes", "xml_changed")
 SCHEMA = pa.schema(
     {
@@ -101,12 +104,23 @@ def load_index(path: Path, expected: str) -> Index | None:
     with pq.ParquetFile(path) as file:
         if (file.schema_arrow.metadata or {}).get(FINGERPRINT) != expected.encode():
             return None
-        return index_of(file.read(["annotated", "boxes", "box_labels"]))
+        table = file.read(["annotated", "boxes", "box_labels", "width", "height"])
+        return index_of(table)._replace(uneven=is_uneven(table["width"].to_numpy(), table["height"].to_numpy()))
 
 
 def index_of(table: pa.Table) -> Index:
     """Converts a table with SCHEMA's columns "annotated", "boxes" and "box_labels" to arrays."""
     return Index(table["annotated"].to_numpy(), boxes_in(table))
+
+
+def is_uneven(widths: np.ndarray, heights: np.ndarray) -> bool:
+    """Returns whether a few of the images, by their int32 [n] widths and heights, are huge next to the others.
+
+    Their decode then holds up the calls after it (profiles/huge.py). Looks at SAMPLED images, evenly spaced.
+    """
+    some = slice(None, None, max(1, len(widths) // SAMPLED))
+    pixels = widths[some].astype(np.float64) * heights[some]
+    return bool(len(pixels)) and bool(np.quantile(pixels, 1 - FEW) >= HUGE * pixels.mean())
 
 
 def boxes_in(table: pa.Table) -> Boxes:

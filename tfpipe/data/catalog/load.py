@@ -101,14 +101,15 @@ def load_boxes(
         made, index = True, find()
         if index is None:
             return None
-        return StoredTable({}, {"annotated": index.annotated, **boxes_columns(index.boxes, len(index.annotated))})
+        columns = {"annotated": index.annotated, "uneven": np.array([index.uneven])}
+        return StoredTable({}, {**columns, **boxes_columns(index.boxes, len(index.annotated))})
 
-    table = store.table("boxes", {**settings, "boxes": boxes, "the index": stamps}, make)
+    table = store.table("boxes", {**settings, "boxes": boxes, "the index": stamps, "columns": 2}, make)
     if table is None:
         return None
     if not made and store.world.rank == 0:
         logger.info("boxes are those of the index %s", index)
-    return Index(table.columns["annotated"], table_boxes(table))
+    return Index(table.columns["annotated"], table_boxes(table), bool(table.columns["uneven"][0]))
 
 
 def reads_boxes(config: DataConfig, split: str, paths: FileList) -> bool:
@@ -151,7 +152,7 @@ def _with_annotations(
 
     index = load_boxes(store, index_path(config, filelist), source, settings, find)
     if index is not None:
-        return replace(catalog, annotated=index.annotated, boxes=index.boxes)
+        return replace(catalog, annotated=index.annotated, boxes=index.boxes, uneven=index.uneven)
     assert isinstance(source, Layout), "a table's boxes come from the index only, and find_index raises without one"
     packed = world.from_rank0(lambda: np.packbits(existing(paths, source, world.rank == 0, storage.names)))
     return replace(catalog, annotated=np.unpackbits(packed, count=len(paths)).astype(bool))

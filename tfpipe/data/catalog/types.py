@@ -43,6 +43,7 @@ class Index(NamedTuple):
 
     annotated: np.ndarray  # bool [n]: which images have an XML, or a row in the box file
     boxes: Boxes
+    uneven: bool = False  # whether a few images are huge next to the others
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,8 @@ class Catalog:
     `data.targets`."""
     version: str = ""
     """Digest of the versions of tables behind URLs; "" if there are none, or a server states no version."""
+    uneven: bool = False
+    """True if an annotation index says that a few images have many times the pixels of the others."""
     annotation_suffix: str = ".xml"
     """End of the names of the annotations; those that end in ".txt" are YOLO's."""
     display_name: str = ""

@@ -14,6 +14,9 @@ READS = 64
 # Decode calls beyond one a thread, as a share of the threads. Batches keep their order, so a thread whose call ends
 # before an earlier one's would wait: 2, 8 and 11 % of the time of 2, 16 and 32 threads (profiles/decode_calls.py).
 SPARE = 1 / 4
+# The same if a few images are huge: p99 of the wait for a batch is then 1 to 21 ms, with a quarter 49 to 57 ms
+# (profiles/huge.py). For other data this costs 2 to 3 % of the threads' time.
+SPARE_UNEVEN = 2
 
 
 class Calls(NamedTuple):
@@ -23,8 +26,10 @@ class Calls(NamedTuple):
     decode: int | None
 
 
-def calls_at_once(config: DataConfig, world: World) -> Calls:
+def calls_at_once(config: DataConfig, world: World, *, uneven: bool = False) -> Calls:
     """Returns the number of parallel calls, from `data.parallel` and `data.num_parallel_readers`.
+
+    `uneven`: whether a few images are huge next to the others.
 
     AUTOTUNE only where asked for: it allows at most as many calls as there are threads, and 10 times as many reads,
     whose pool is unbounded (profiles/storage.py has what it costs). Reads run in threads outside the pipeline's pool:
@@ -38,7 +43,7 @@ def calls_at_once(config: DataConfig, world: World) -> Calls:
         return default if setting == "auto" else None if setting == 1 else setting
 
     threads = thread_budget(config, world)
-    decodes = threads + max(1, int(SPARE * threads))
+    decodes = threads + max(1, int((SPARE_UNEVEN if uneven else SPARE) * threads))
     return Calls(calls(config.parallel.read, READS), calls(config.parallel.decode, decodes))
 
 
