@@ -94,6 +94,17 @@ for world in (World.tensorflow(Path(sys.argv[1])), World.mpi(), World.horovod())
     for _ in range(3):
         check(tensors.average([tf.constant(part) for part in draw(rank)], "eager"), 1e-6)
         check(graph(*draw(rank)), 1e-6)
+    if world.backend == "mpi":
+        kinds = [tf.float64, tf.bfloat16, tf.float32, tf.float16]  # a message of each
+        mixed = tf.function(lambda *parts: tensors.average([tf.cast(*pair) for pair in zip(parts, kinds)], "mixed"))
+        for turn in range(20):
+            means = mixed(*[tf.fill([5], 2.0 ** (10 + rank) + turn) for _ in kinds])
+            assert [mean.dtype for mean in means] == kinds
+            expected = sum(2.0 ** (10 + rank) + turn for rank in range(3)) / 3
+            assert all(abs(float(mean[4]) / expected - 1) < 1e-2 for mean in means), means
+            assert abs(float(means[0][0]) - expected) < 1e-9
+        (large,) = tensors.average([tf.fill([3], tf.constant(1e30, tf.bfloat16))], "large")
+        assert 0.99e30 < float(large[0]) < 1.01e30, "float16 would overflow"
     half = tensors.average([tf.constant(part) for part in draw(rank)], "half", True)
     assert check(half, 4e-3) > 1e-5, "not sent as float16"
     given = [
