@@ -1,6 +1,7 @@
 """The test pass: exact means, whatever the batches and ranks."""
 
 import math
+import os
 from pathlib import Path
 
 import keras
@@ -78,3 +79,23 @@ def test_an_image_left_out_is_listed_with_the_runs_steps(tree: Path, tmp_path: P
     assert evaluator.run(model).images == 36
     heading, line = (tmp_path / "bad_files.txt").read_text().splitlines()
     assert dict(zip(heading.split("\t"), line.split("\t"), strict=True))["step"] == "7"
+
+
+def test_a_pass_that_hangs_is_ended_with_the_file_that_it_waits_for(tree: Path, tmp_path: Path) -> None:
+    """A pipe, whose content nobody writes until then, stands for a file of a server that does not answer."""
+    pipe = next((tree / "Data/CLS-LOC/val").rglob("*.JPEG"))
+    pipe.unlink()
+    os.mkfifo(pipe)
+    sample = SampleData(tree, tmp_path / "train.txt", tmp_path / "val.txt")
+    config = load_config(sample.config(tmp_path / "c.json", data={"stall_timeout_s": 1}))
+    ended: list[str] = []
+
+    def end(message: str) -> None:
+        ended.append(message)
+        pipe.open("wb").close()
+
+    evaluator = Evaluator(Loader(config, "test", named=True), 8, tmp_path, end=end)
+    with pytest.raises(TfpipeError, match=pipe.name):
+        evaluator.run(build_model(config, 8))
+    (message,) = ended
+    assert message.startswith("rank 0: test batch ") and pipe.name in message

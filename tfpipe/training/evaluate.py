@@ -16,7 +16,7 @@ from tfpipe.errors import TfpipeError
 from tfpipe.training.checkpointing.resume import Checkpoints
 from tfpipe.training.compile import build_loss
 from tfpipe.training.monitor.record import Logs
-from tfpipe.training.monitor.stalls import StallWatch
+from tfpipe.training.monitor.stalls import StallWatch, end_process
 from tfpipe.training.run_model import RunModel
 from tfpipe.training.skipping import BadFiles
 from tfpipe.util.progress import progress
@@ -49,13 +49,14 @@ class Evaluator:
         observe: Callable[[Any, np.ndarray, np.ndarray], None] | None = None,
         *,
         show: bool = False,
+        end: Callable[[str], None] = end_process,
     ) -> None:
         """Takes the test data by name, the number of outputs, and the run's directory.
 
         `observe` is called with the images, the labels and the predicted classes, int [batch], of each of this rank's
-        batches; `show` shows the progress.
+        batches; `show` shows the progress; `end` ends the process with a message if the pass hangs.
         """
-        self.loader, self.classes, self.observe, self.show = loader, classes, observe, show
+        self.loader, self.classes, self.observe, self.show, self.end = loader, classes, observe, show, end
         self.bad_files = BadFiles(run_dir, loader)
         self.loss = build_loss(loader.config, classes, reduction="none")
         # The last batch may be smaller than the others: one trace serves both.
@@ -74,7 +75,7 @@ class Evaluator:
         """
         stopped = 0.0
         sums = np.zeros(SCALARS + 2 * self.classes)
-        for batch in whole_pass(self.loader, "testing", show=self.show):
+        for batch in whole_pass(self.loader, "testing", show=self.show, end=self.end):
             if stop():
                 stopped = 1.0
                 break
@@ -125,14 +126,16 @@ class Evaluator:
         return self.loss(labels, logits), keras.ops.argmax(logits, axis=1), top5
 
 
-def whole_pass(loader: Loader, label: str, *, show: bool = False) -> Iterator[Batch]:
-    """Yields the batches of one pass over this rank's test data, watched for stalls.
+def whole_pass(
+    loader: Loader, label: str, *, show: bool = False, end: Callable[[str], None] = end_process
+) -> Iterator[Batch]:
+    """Yields the batches of one pass over this rank's test data, watched for stalls, which `end` ends.
 
     `label` names the work for the progress, which `show` shows.
     """
     meter, batch_size = loader.meter, loader.data.config.batch_size
     meter.open, meter.steps = None, 0
-    with StallWatch(loader, name="test batch"):
+    with StallWatch(loader, name="test batch", end=end):
         loader.restart()
         batches = -(-loader.data.order.length // (loader.world.size * batch_size))
         for batch in progress(loader.this_pass(), batches, label, "batch", show):
