@@ -51,7 +51,8 @@ class Found:
     """What a table says, as arrays."""
 
     def __init__(self, table: Table, classes: int) -> None:
-        annotated, (image, edges, labels) = index_of(table)[:2]
+        index = index_of(table)
+        annotated, (image, edges, labels) = index.annotated, index.boxes
         sides = edges[:, [3, 2]] - edges[:, [1, 0]]  # [crops, 2]: width and height, in [0, 1]
         odd = table["odd"].to_pylist()
         # An image without an object is a crop, but has no box.

@@ -14,7 +14,7 @@ from moto.server import ThreadedMotoServer
 from tests.support.commands import finish, start_ranks
 from tests.support.hub import hub
 from tests.support.routes import CLASSES, SMALL, samples, write_coco, write_csv, write_files, write_parquet
-from tests.support.server import Server, serving
+from tests.support.server import Server, versioned
 from tfpipe import World, load
 from tfpipe.config import make_config
 from tfpipe.data.contract import breaches, data_contract
@@ -59,8 +59,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(root: Path) -> Iterator[Server]:
-    with serving(root) as made:
-        made.ranges, made.headers = True, {"ETag": '"1"'}
+    with versioned(root) as made:
         yield made
 
 

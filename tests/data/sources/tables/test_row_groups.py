@@ -16,7 +16,7 @@ from moto.server import ThreadedMotoServer
 
 from tests.support.batches import assert_same, batches
 from tests.support.routes import SMALL, samples, write_csv, write_files, write_parquet
-from tests.support.server import Server, serving
+from tests.support.server import Server, versioned
 from tfpipe import Config, Loader, World
 from tfpipe.config import make_config
 from tfpipe.data.contract import breaches, data_contract
@@ -62,8 +62,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(root: Path) -> Iterator[Server]:
-    with serving(root) as made:
-        made.ranges, made.headers = True, {"ETag": '"1"'}
+    with versioned(root) as made:
         yield made
 
 

@@ -92,8 +92,8 @@ class Archive(ScannedSource):
         boxes = targets(Annotated(rows.box_images, rows.boxes, rows.box_labels.values(numbers)), labels, rows.sizes)
         annotated, box_file = rows.annotated, config.box_file_for(split)
         if box_file is not None and config.uses_boxes(split):
-            store = self._store(images, split, world)
-            annotated, boxes = load_box_file(box_file, images, labels, classes, store)[:2]
+            index = load_box_file(box_file, images, labels, classes, self._store(images, split, world))
+            annotated, boxes = index.annotated, index.boxes
         unused = [*self._unused(world), *self._unread(), *not_used(self.shards_of(NEITHER))] if split == "train" else []
         known = Known(paths, labels, classes, boxes, annotated, left_out=[*images.left_out.texts, *unused])
         return known, images.as_shards(labels)

@@ -182,9 +182,9 @@ def packed_table(manifest: Manifest, folder: AnyPath, config: DataConfig, world:
     def read(_: World) -> StoredTable:
         images, records = (_read_table(folder / table["name"], table) for table in manifest.tables)
         paths = paths_table(replace(FileList.of(images["path"].to_pylist()), digest=manifest.about["list"]))
-        annotated, boxes = index_of(images)[:2]
+        index = index_of(images)
         columns = {name: images[name].to_numpy() for name in ("label", "weight") if name in images.column_names}
-        columns |= {"annotated": annotated, **boxes_columns(boxes, len(annotated))}
+        columns |= {"annotated": index.annotated, **boxes_columns(index.boxes, len(images))}
         columns |= {f"record_{name}": records[name].to_numpy() for name in RECORDS.names}
         return StoredTable(paths.values, {**paths.columns, **columns})
 

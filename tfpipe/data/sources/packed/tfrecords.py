@@ -94,9 +94,10 @@ class TfRecords(ScannedSource):
                 train.rows.labels.distinct() or map(str, range(1, int(train.rows.more["number"].max()) + 1))
             )
         labels = _labels(images.rows, classes, self.display_name)
-        annotated, boxes = _boxes(images.rows, labels)[:2]
+        index = _boxes(images.rows, labels)
         left_out = not_used(self.shards_of(NEITHER) if split == "train" else [])
-        known = Known(FileList.of(images.rows.names), labels, classes, boxes, annotated, left_out=left_out)
+        paths = FileList.of(images.rows.names)
+        known = Known(paths, labels, classes, index.boxes, index.annotated, left_out=left_out)
         return known, images.as_shards(labels, self.opened(images.shards))
 
 

@@ -136,12 +136,11 @@ def _stamp(path: UrlPath, stamp: Stamp | FetchError) -> Stamp | OSError:
     return OSError(errno.EIO, "the server does not state its size", str(path)) if stamp.size is None else stamp
 
 
-class _Reader(io.RawIOBase):
-    """The content of a URL from a position on, in parts of PART bytes, TOGETHER fetched at once."""
+class Positioned(io.RawIOBase):
+    """A file for reading that knows its size and its position; how it reads is a subclass's."""
 
-    def __init__(self, path: UrlPath, size: int) -> None:
-        self._path, self._size, self._at = path, size, 0
-        self._parts: dict[int, bytes] = {}
+    def __init__(self, size: int) -> None:
+        self._size, self._at = size, 0
 
     def readable(self) -> bool:
         return True
@@ -155,6 +154,15 @@ class _Reader(io.RawIOBase):
 
     def tell(self) -> int:
         return self._at
+
+
+class _Reader(Positioned):
+    """The content of a URL from a position on, in parts of PART bytes, TOGETHER fetched at once."""
+
+    def __init__(self, path: UrlPath, size: int) -> None:
+        super().__init__(size)
+        self._path = path
+        self._parts: dict[int, bytes] = {}
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         if self._at >= self._size:

@@ -9,7 +9,6 @@ image of a row group fetches the images of the whole row group, which are cached
 Row groups of Hugging Face's data sets hold some 100 images.
 """
 
-import io
 import threading
 import time
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from tfpipe.config import DataConfig
 from tfpipe.data.sources.records import RecordSplit
 from tfpipe.data.sources.remote.cache import BlockKey, Cache
 from tfpipe.data.sources.remote.copies import CopiedFiles
-from tfpipe.data.sources.remote.url_path import UrlPath, stamps_of
+from tfpipe.data.sources.remote.url_path import Positioned, UrlPath, stamps_of
 from tfpipe.data.sources.tables.contents import byte_ranges
 from tfpipe.data.sources.tables.formats import arrow_values, is_of_bytes, leaf_of
 from tfpipe.distributed import World
@@ -231,24 +230,12 @@ def _groups_of(copies: Sequence[Path], column: str) -> _Groups:
     return _Groups(np.array(rows, np.int64), columns[:, 0], columns[:, 1], columns[:, 2:], size)
 
 
-class _Piece(io.RawIOBase):
+class _Piece(Positioned):
     """A file of which only one piece is in memory."""
 
     def __init__(self, data: bytes, start: int, size: int) -> None:
-        self._data, self._start, self._size, self._at = data, start, size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + (0, self._at, self._size)[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
+        super().__init__(size)
+        self._data, self._start = data, start
 
     def read(self, count: int = -1) -> bytes:
         end = self._size if count < 0 else min(self._at + count, self._size)
