@@ -72,8 +72,7 @@ def plain_function(model: RunModel) -> Callable[[Iterator[Any]], Any]:
     step = tf.function(model.train_step, reduce_retracing=True)
 
     def train_function(_: Iterator[Any]) -> Any:
-        images, labels, model.positions, _ = next(model.loader)
-        return step((images, labels, tf.constant(model.requests, tf.float32)))[0]
+        return step((*model.take(), tf.constant(model.requests, tf.float32)))[0]
 
     return train_function
 

@@ -24,7 +24,6 @@ from tfpipe.data.runtime.stage import stage
 from tfpipe.data.sources.registry import load_split
 from tfpipe.util.files import read_whole
 
-XMLS = 2048
 ALONE = "lxml alone, one thread"
 
 
@@ -39,7 +38,7 @@ def main(args: argparse.Namespace) -> None:
     """Prints XMLs a second, and the ratios to lxml alone, turn by turn."""
     config = DataConfig(train_filelist=args.list, annotations="xml", crop="boxes")
     catalog = load_split(config, "train", World()).catalog
-    paths = [path for path in map(catalog.annotation, range(len(catalog))) if path][:XMLS]
+    paths = [path for path in map(catalog.annotation, range(len(catalog))) if path][: args.xmls]
     texts = [read_whole(path) for path in paths]
     source = tf.data.Dataset.from_tensor_slices((texts, paths)).repeat()
 
@@ -51,11 +50,11 @@ def main(args: argparse.Namespace) -> None:
     sizes = {f"{NATIVE_IMAGES} at a call": NATIVE_IMAGES, "one at a call": 1}
     found: dict[str, list[Rate]] = {name: [] for name in (ALONE, *sizes)}
     for _ in range(args.turns):
-        found[ALONE].append(rate(alone(texts), args.seconds))
+        found[ALONE].append(rate(alone(texts, args.xmls), args.xmls, args.seconds))
         for name, some in sizes.items():
             # Built from scratch for each turn, since it would keep filling its buffers in the others'.
             parsed = source.batch(some).map(parse, num_parallel_calls=tf.data.AUTOTUNE)
-            found[name].append(rate(iter(parsed.shard(XMLS // some, 0)), args.seconds))
+            found[name].append(rate(iter(parsed.shard(args.xmls // some, 0)), args.xmls, args.seconds))
     print("| | XMLs a second | of lxml alone | XMLs a CPU second | of lxml alone |\n|---|---|---|---|---|")
     for name, rates in found.items():
         cells = []
@@ -66,11 +65,11 @@ def main(args: argparse.Namespace) -> None:
         print(f"| {name} | {' | '.join(cells)} |")
 
 
-def alone(texts: list[bytes]) -> Iterator[None]:
-    """Parses all XMLs over and over, in one thread; yields after XMLS of them."""
+def alone(texts: list[bytes], xmls: int) -> Iterator[None]:
+    """Parses all XMLs over and over, in one thread; yields after `xmls` of them."""
     while True:
         done = 0
-        while done < XMLS:
+        while done < xmls:
             root = etree.fromstring(texts[done % len(texts)])
             for thing in root.findall("object"):
                 thing.findtext("name")
@@ -80,20 +79,23 @@ def alone(texts: list[bytes]) -> Iterator[None]:
         yield
 
 
-def rate(iterator: Iterator[Any], seconds: float) -> Rate:
-    """XMLs a second; each element that arrives is the last of XMLS."""
+def rate(iterator: Iterator[Any], xmls: int, seconds: float) -> Rate:
+    """XMLs a second; each element that arrives is the last of `xmls`."""
     next(iterator)
     next(iterator)
     start, cpu, done = time.perf_counter(), time.process_time(), 0
     while time.perf_counter() - start < seconds:
         next(iterator)
-        done += XMLS
+        done += xmls
     return Rate(done / (time.perf_counter() - start), done / (time.process_time() - cpu))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("list", type=lambda path: Path(path).absolute(), help="filelist of images that have XMLs")
+    parser.add_argument(
+        "--xmls", type=int, default=2048, help="that are parsed at least, a multiple of 32 [%(default)s]"
+    )
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
     main(parser.parse_args())

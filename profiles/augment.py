@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from needs import need_modules
 
 sys.path.append(str(Path(__file__).parent / "compare"))
 from turns import Peer, answers, serve, spread, take_turns
@@ -48,6 +49,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "resize": "bicubic",
     },
 }
+NEEDED = {"torch": {"torch", "simplejpeg", "PIL"}, "dali": {"nvidia.dali"}}  # of the peers' Python
 PEERS = ("torch plain", "torch RandAugment", "torch TrivialAugmentWide")
 PEERS += ("dali plain", "dali RandAugment", "dali TrivialAugmentWide")
 KERAS = ("keras plain", "keras RandAugment")
@@ -55,7 +57,9 @@ KERAS = ("keras plain", "keras RandAugment")
 
 def main(args: argparse.Namespace) -> None:
     """Prints the table: rates, and ratios to "plain" of the same turn."""
-    names = [*args.recipes, *args.peers]
+    names = list(dict.fromkeys(["plain", *args.recipes, *args.peers]))
+    modules = set().union(*(NEEDED[name.split()[0]] for name in args.peers if name in PEERS))
+    need_modules(args.peers_python, modules, "install profiles/compare/requirements.txt, or name other --peers")
     peers: list[Peer] = []
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -251,7 +255,7 @@ def _paths(filelist: Path) -> list[str]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("list", type=lambda path: Path(path).absolute(), help="filelist of JPEGs")
-    parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES), help='with "plain"')
+    parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES), help='besides "plain"')
     parser.add_argument("--peers", nargs="*", choices=(*PEERS, *KERAS), default=[])
     parser.add_argument(
         "--peers-python", default=sys.executable, help="a Python with compare/requirements.txt installed"

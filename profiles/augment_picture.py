@@ -43,7 +43,7 @@ PARTIAL = {"RandomHorizontalFlip": 0.5}
 MIXES: dict[str, dict[str, Any]] = {"mixup": {"mixup": 1.0}, "cutmix": {"cutmix": 1.0}}
 
 
-def main(path: Path, image: int) -> None:
+def main(path: Path, image: int, only: list[str]) -> None:
     """Writes the picture."""
     with tempfile.TemporaryDirectory() as folder:
         write_sample(Path(folder) / "sample", images=8, val_images=1, scale=0.5)
@@ -52,10 +52,10 @@ def main(path: Path, image: int) -> None:
         alone.write_text(f"{files[image]}\n")
         several.write_text("".join(f"{file}\n" for file in files[:EPOCHS]))
         tiles = [tile("no step", alone)]
-        for name, arguments in ARGUMENTS.items():
+        for name, arguments in ((name, ARGUMENTS[name]) for name in only if name in ARGUMENTS):
             step = {"name": name, "p": PARTIAL.get(name, 1.0), **arguments}
             tiles.append(tile(caption(name, arguments), alone, augment=[step]))
-        tiles += [tile(caption("mix", mix), several, mix=mix) for mix in MIXES.values()]
+        tiles += [tile(caption("mix", mix), several, mix=mix) for name, mix in MIXES.items() if name in only]
     drawn = sheet.draw(f"data.augment: one image in {EPOCHS} epochs; data.mix: a batch", tiles)
     drawn.save(path, quality=72, optimize=True)  # sheet.save's 92 takes 800 kB
     print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
@@ -81,5 +81,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", type=Path, default=Path("docs/assets/augmentation.jpg"), metavar="FILE", dest="path")
     parser.add_argument("--image", type=int, default=3, choices=range(8), help="number of the generated image")
+    names = [*ARGUMENTS, *MIXES]
+    parser.add_argument("--only", choices=names, nargs="+", default=names, metavar="STEP", help="steps to draw [all]")
     arguments = parser.parse_args()
-    main(arguments.path, arguments.image)
+    main(arguments.path, arguments.image, arguments.only)

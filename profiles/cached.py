@@ -36,7 +36,7 @@ def rates(config: str, settings: list[str], epochs: int) -> list[float]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-c", "--config", required=True)
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=8, help="at least 3 [%(default)s]")
     parser.add_argument("--turns", type=int, default=3)
     chosen = parser.parse_args()
     turns = [

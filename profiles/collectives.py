@@ -17,10 +17,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from needs import need_modules, need_programs
+
 KINDS = ("horovod", "mpi", "tensorflow")
 
 
-def rank(kind: str, steps: int, compression: str, folder: Path) -> None:
+def rank(kind: str, args: argparse.Namespace) -> None:
     """Trains on one rank; rank 0 prints the medians of step and reduction, in ms, as JSON."""
     import keras
     import numpy as np
@@ -32,11 +34,12 @@ def rank(kind: str, steps: int, compression: str, folder: Path) -> None:
     from tfpipe.training.models import build_model
     from tfpipe.training.parallel import broadcast
 
-    world = World.detect(collectives=kind, folder=folder)
+    world = World.detect(collectives=kind, folder=args.folder)
     configure_devices(world)
     world.tensors.start()
     data = {"train_filelist": __file__, "crop_image_size": [64, 64], "num_classes": 1000}
-    config = make_config({"data": data, "training": {"compression": compression}})
+    training = {"compression": args.compression}
+    config = make_config({"data": data, "model": {"name": args.model}, "training": training})
     model = make_model(build_model(config, 1000), config, world)
     model.compile(keras.optimizers.SGD(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.optimizer.build(model.trainable_variables)
@@ -46,7 +49,7 @@ def rank(kind: str, steps: int, compression: str, folder: Path) -> None:
     labels = tf.constant(random.integers(0, 1000, 32).astype(np.int32))
     step = tf.function(model.train_step, autograph=False)
     times = []
-    for _ in range(steps):
+    for _ in range(args.steps):
         began_s = time.perf_counter()
         _, asked, reduce_s = step((images, labels, None, tf.zeros(2)))
         asked.numpy()
@@ -60,21 +63,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=30, help="at least 6 [%(default)s]")
+    parser.add_argument("--model", default="resnet18", help="model.name of a config [%(default)s]")
     parser.add_argument("--compression", choices=("none", "fp16"), default="none")
     parser.add_argument("--rank-of", choices=KINDS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.rank_of:
-        rank(args.rank_of, args.steps, args.compression, args.folder)
+        rank(args.rank_of, args)
         return
-    mpirun = shutil.which("mpirun", path=Path(sys.executable).parent) or "mpirun"
+    need_modules(sys.executable, {"horovod", "mpi4py"}, "run jobs/install_horovod.sh")
+    mpirun = shutil.which("mpirun", path=Path(sys.executable).parent)
+    if mpirun is None:
+        need_programs(mpirun := "mpirun", advice="install or load an MPI")
     medians: dict[str, list[float]] = {kind: [] for kind in KINDS}
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(args.turns):
             for kind in KINDS if turn % 2 == 0 else KINDS[::-1]:
                 own = [sys.executable, __file__, "--rank-of", kind, "--folder", folder]
-                how = ["--steps", str(args.steps), "--compression", args.compression]
+                how = ["--steps", str(args.steps), "--compression", args.compression, "--model", args.model]
                 command = [mpirun, "-n", str(args.ranks), "--oversubscribe", "--bind-to", "none", *own, *how]
                 done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
                 step_ms, reduce_ms = json.loads(done.stdout.splitlines()[-1])

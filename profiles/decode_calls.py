@@ -18,8 +18,6 @@ import tensorflow as tf
 
 # Mean time of a call, and its standard deviation: that of 32 images from ImageNet's distribution of sizes.
 CALL_S, DEVIATION = 0.05, 0.11
-CALLS_A_THREAD = 60
-THREADS = (2, 8, 16, 32)
 
 
 def sleeping(naps_s: list[float], threads: int, calls: int) -> tf.data.Dataset:
@@ -36,10 +34,10 @@ def sleeping(naps_s: list[float], threads: int, calls: int) -> tf.data.Dataset:
     return mapped.with_options(options)
 
 
-def busy(threads: int, calls: int) -> float:
-    """Share of the threads' time in which they are inside a call, 0 to 1."""
+def busy(threads: int, calls: int, each: int) -> float:
+    """Share of the threads' time in which they are inside a call, 0 to 1; `each` is the number of calls a thread."""
     draw = random.Random(0)
-    naps_s = [CALL_S * max(0.2, draw.gauss(1, DEVIATION)) for _ in range(CALLS_A_THREAD * threads)]
+    naps_s = [CALL_S * max(0.2, draw.gauss(1, DEVIATION)) for _ in range(each * threads)]
     elements = iter(sleeping(naps_s, threads, calls))
     first = 2 * threads
     for _ in range(first):
@@ -53,14 +51,16 @@ def busy(threads: int, calls: int) -> float:
 def main(args: argparse.Namespace) -> None:
     """Prints a row for each number of threads, medians over the turns."""
     print("| threads | as many calls | 1/8 more | 1/4 more | twice as many |\n|---|---|---|---|---|")
-    for threads in THREADS:
+    for threads in args.threads:
         numbers = (threads, threads + max(1, threads // 8), threads + max(1, threads // 4), 2 * threads)
-        turns = [[busy(threads, calls) for calls in numbers] for _ in range(args.turns)]
+        turns = [[busy(threads, calls, args.calls) for calls in numbers] for _ in range(args.turns)]
         shares = [f"{median(column):.2f}" for column in zip(*turns, strict=True)]
         print(f"| {threads} | {' | '.join(shares)} |", flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, nargs="+", default=[2, 8, 16, 32], help="[%(default)s]")
+    parser.add_argument("--calls", type=int, default=60, help="of a thread, at least 3 [%(default)s]")
     parser.add_argument("--turns", type=int, default=3)
     main(parser.parse_args())

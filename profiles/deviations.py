@@ -26,7 +26,6 @@ from tfpipe.data.images.decode import Decoder, choose_decoder
 from tfpipe.prepare.index import build_index
 from tfpipe.tools.measure import Count, Segment, in_turns, measure
 
-WARM_UP_S = 1.0
 CPUS = len(os.sched_getaffinity(0))
 AUTOTUNE = ("data.parallel.read=autotune", "data.parallel.decode=autotune")
 
@@ -68,10 +67,8 @@ def main(args: argparse.Namespace) -> None:
         print("|---|---|---|---|---|")
         for name in args.only or ROWS:
             text, default, without = ROWS[name]
-            ways = {
-                "default": partial(timed, load(default), default),
-                "without": partial(timed, load(without), without),
-            }
+            chains = {"default": default, "without": without}
+            ways = {way: partial(timed, load(chain), chain, args.warm_up) for way, chain in chains.items()}
             found = in_turns(ways, args.turns, args.seconds, show=False)
             print(row(text, found["default"], found["without"]), flush=True)
 
@@ -92,9 +89,9 @@ def row(text: str, default: list[Segment], without: list[Segment]) -> str:
     return f"| {text} | {' | '.join(cells)} |"
 
 
-def timed(config: Config, chain: Chain, seconds: float) -> Segment:
+def timed(config: Config, chain: Chain, warm_up_s: float, seconds: float) -> Segment:
     """A segment of a pipeline built from scratch, after its warm-up."""
-    return measure(counts(iter(dataset(config, chain))), seconds, WARM_UP_S)
+    return measure(counts(iter(dataset(config, chain))), seconds, warm_up_s)
 
 
 def dataset(config: Config, chain: Chain) -> tf.data.Dataset:
@@ -135,4 +132,5 @@ if __name__ == "__main__":
     parser.add_argument("--only", choices=ROWS, nargs="+")
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--warm-up", type=float, default=1.0, help="seconds before each turn [%(default)s]")
     main(parser.parse_args())

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 TRAIN = Path(__file__).resolve().parent.parent / "train.py"
@@ -31,11 +32,14 @@ def main() -> None:
             time.sleep(0.05)
             epoch = epochs(Path(folder) / "metrics.jsonl")
             if epoch and epoch not in seen:
-                seen[epoch] = look(process.pid)
-                print(f"{epoch:5}  {seen[epoch][0]:9.0f}  {seen[epoch][1]:7}  {seen[epoch][2]:5}", flush=True)
-    first, last = seen[min(3, args.epochs)], seen[max(seen)]
-    print(f"memory after epoch {max(seen)}: {last[0] / first[0]:.3f} of that after epoch 3")
-    sys.exit(process.returncode)
+                with suppress(OSError, KeyError):  # it ends at this moment
+                    seen[epoch] = look(process.pid)
+                    print(f"{epoch:5}  {seen[epoch][0]:9.0f}  {seen[epoch][1]:7}  {seen[epoch][2]:5}", flush=True)
+    if process.returncode or not seen:
+        sys.exit(f"training has ended with {process.returncode}, {len(seen)} epochs were seen")
+    # Short epochs may end unseen, two at a time.
+    early, last = min((epoch for epoch in seen if epoch >= 3), default=max(seen)), max(seen)
+    print(f"memory after epoch {last}: {seen[last][0] / seen[early][0]:.3f} of that after epoch {early}")
 
 
 def epochs(metrics: Path) -> int:

@@ -195,7 +195,8 @@ def prepare(args: argparse.Namespace) -> dict[str, Any]:
             if not (folder / "train.json").exists():
                 subprocess.run([*tool, "pack", "-c", path, "--out", folder, "--kind", source, *words], check=True)
             source_of = json.dumps({"kind": "packed", "path": str(folder)})
-            more = [f"data.source={source_of}", "data.train_filelist=null", "data.test_filelist=null"]
+            more = [f"data.source={source_of}"]
+            more += (f"data.{key}=null" for key in ("train_filelist", "test_filelist", "test_label_file"))
         configs[source] = tfpipe.load_config(path, [*settings, *more])
     return configs
 

@@ -137,16 +137,16 @@ def cost(work: Callable[[], object]) -> tuple[float, float]:
 
 
 def load(args: argparse.Namespace) -> None:
-    """An index of IMAGENET rows, made of one of a thousand by repeating it."""
+    """An index of many rows, made of one of a thousand by repeating it."""
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         made = build_index(write_tree(Path(folder), 1000), "train", World(), 1)
         small = pq.read_table(made.path)
-        table = pa.concat_tables([small] * (IMAGENET // len(small) + 1)).slice(0, IMAGENET)
+        table = pa.concat_tables([small] * (args.rows // len(small) + 1)).slice(0, args.rows)
         pq.write_table(table, made.path, compression="zstd")
         key = small.schema.metadata[FINGERPRINT].decode()
         times = [cost(lambda: load_index(made.path, key)) for _ in range(args.repeats)]
         boxes = len(load_index(made.path, key).boxes.labels)
-    print(f"{IMAGENET:,} rows, {boxes:,} boxes: {', '.join(f'{clock:.2f}' for clock, _ in times)} s")
+    print(f"{args.rows:,} rows, {boxes:,} boxes: {', '.join(f'{clock:.2f}' for clock, _ in times)} s")
 
 
 if __name__ == "__main__":
@@ -159,5 +159,6 @@ if __name__ == "__main__":
         command.set_defaults(run=run)
     commands.choices["build"].add_argument("--count", type=int, default=50_000, help="XMLs [%(default)s]")
     commands.choices["build"].add_argument("--processes", type=int, default=2)
+    commands.choices["load"].add_argument("--rows", type=int, default=IMAGENET, help="[%(default)s]")
     chosen = parser.parse_args()
     chosen.run(chosen)

@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
+from unittest import mock
 
 import tensorflow as tf
 
 from tfpipe import Config, Loader, build_dataset, load_config
 from tfpipe.data import loader
+from tfpipe.data.pipeline import build_batches
 from tfpipe.data.runtime.cancellable import Cancellable
 
 BASE = "for"
@@ -69,10 +71,9 @@ def main(args: argparse.Namespace) -> None:
     batch = next(iter(dataset))
     size = "x".join(map(str, batch[0].shape))
     kept = tf.data.Dataset.from_tensors(batch).repeat()
-    build = loader.build_dataset
-    loader.build_dataset = lambda *_: kept
-    show(f"a batch of {size} from memory", ways(config, kept), args.turns, args.batches)
-    loader.build_dataset = build
+    named = tf.data.Dataset.from_tensors(next(iter(build_batches(config)))).repeat()
+    with mock.patch.object(loader, "build_batches", lambda *_, **__: named):
+        show(f"a batch of {size} from memory", ways(config, kept), args.turns, args.batches)
     show(f"batches of {size} of the pipeline", ways(config, dataset), args.turns, args.batches)
 
 

@@ -9,6 +9,7 @@ one after the other, each of which ends when the slowest of its threads does.
 """
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -36,16 +37,19 @@ def main(args: argparse.Namespace) -> None:
     """Trains, reports, sweeps."""
     flags = [word for override in (*MODEL, *args.set) for word in ("--set", override)]
     shutil.rmtree(RUN, ignore_errors=True)
-    short = ("-n", "60", "--set", "training.interval=20")
+    short = ("-n", args.steps, "--set", f"training.interval={args.steps // 3}")
     _run(ROOT / "train.py", "-c", args.config, "-l", RUN, *short, *flags)
     print(_run("-m", "tfpipe", "report", RUN), flush=True)
-    turns = ("--repeats", args.turns, "--seconds", 2 * args.turns)
+    turns = ("--repeats", args.turns, "--seconds", args.seconds * args.turns)
     sweep = ("--sweep", "data.cpu_fraction=0.25,0.5,0.75,1")
     print(_run("-m", "tfpipe", "bench", "-c", args.config, *turns, *sweep, *flags))
 
 
 def _run(*words: object) -> str:
-    done = subprocess.run([sys.executable, *map(str, words)], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    # By which the model is found from any folder.
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+    command = [sys.executable, *map(str, words)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environ)
     if done.returncode != 0:
         sys.exit(f"failed: python {' '.join(map(str, words))}")
     return done.stdout
@@ -56,4 +60,6 @@ if __name__ == "__main__":
     parser.add_argument("-c", "--config", type=Path, default=ROOT / "configs" / "sample.json")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of a turn [%(default)s]")
+    parser.add_argument("--steps", type=int, default=60, help="of the training, a multiple of 3 [%(default)s]")
     main(parser.parse_args())

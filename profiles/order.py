@@ -22,7 +22,7 @@ def lists(args: argparse.Namespace) -> None:
     print("| lines | time to the first position | resident, beyond TensorFlow's | a file |")
     print("|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        for count in COUNTS:
+        for count in args.counts:
             path = Path(folder) / f"{count}.txt"
             write_list(path, count)
             runs = [one_list(path) for _ in range(args.repeats)]
@@ -120,6 +120,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     command = commands.add_parser("lists")
+    command.add_argument("--counts", type=int, nargs="+", default=COUNTS, help="lines of the lists")
     command.add_argument("--repeats", type=int, default=3)
     command.set_defaults(run=lists)
     command = commands.add_parser("one")

@@ -16,11 +16,12 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from needs import need_programs
 
 from tfpipe.util.buffer_pool import aligned
 
-SOURCE = Path(__file__).parents[1] / "tfpipe" / "native" / "copy.c"
-RECORDS, BATCH, BYTES, BATCHES, KEPT = 3500, 128, 224 * 224 * 3, 40, 5
+SOURCE = Path(__file__).resolve().parents[1] / "tfpipe" / "native" / "copy.c"
+BATCH, BYTES, BATCHES, KEPT = 128, 224 * 224 * 3, 40, 5
 
 Copy = Callable[[np.ndarray, np.ndarray, np.ndarray], object]
 """(data (uint8 [n, BYTES]), numbers (int64 [k]), out (uint8 [k, BYTES]))."""
@@ -49,7 +50,8 @@ def by_tfpipe(places: int, folder: Path) -> Copy:
 
 def main(args: argparse.Namespace) -> None:
     """Prints a line for each way."""
-    data = aligned((RECORDS, BYTES))
+    need_programs("cc", advice="install a C compiler: apt-get install gcc")
+    data = aligned((args.records, BYTES))
     data[:] = 1
     threads = len(os.sched_getaffinity(0))
     buffers = [[aligned((BATCH, BYTES)) for _ in range(KEPT)] for _ in range(threads)]
@@ -76,5 +78,6 @@ def turn(copy: Copy, data: np.ndarray, buffers: list[np.ndarray]) -> float:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--places", type=int, nargs="+", default=[1, 2, 4, 8], help="[%(default)s]")
+    parser.add_argument("--records", type=int, default=3500, help="crops in memory [%(default)s]")
     parser.add_argument("--turns", type=int, default=11, help="[%(default)s]")
     main(parser.parse_args())

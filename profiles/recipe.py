@@ -61,7 +61,7 @@ def main(args: argparse.Namespace) -> None:
                 if (name, seed) in scores:
                     continue
                 began = time.monotonic()
-                scores[name, seed] = accuracy(name, seed, args.epochs, subset, Path(folder) / f"{name}-{seed}")
+                scores[name, seed] = accuracy(args, name, seed, subset, Path(folder) / f"{name}-{seed}")
                 row = {"recipe": name, "seed": seed, "epochs": args.epochs, "top1": scores[name, seed]}
                 with args.results.open("a") as file:
                     file.write(json.dumps(row) + "\n")
@@ -85,16 +85,16 @@ def write_subset(filelist: Path, path: Path, images: int) -> Path:
     return path
 
 
-def accuracy(name: str, seed: int, epochs: int, subset: Path, run_dir: Path) -> float:
+def accuracy(args: argparse.Namespace, name: str, seed: int, subset: Path, run_dir: Path) -> float:
     """Returns the test top-1 after training on the images of a list."""
     data = {"train_filelist": str(subset), "seed": seed, "crop_image_size": [SIDE, SIDE], "batch_size": 32}
     data |= RECIPES[name]
-    training = {"seed": seed, "epochs": epochs, "test_every": epochs, "status": 10**6}
+    training = {"seed": seed, "epochs": args.epochs, "test_every": args.epochs, "status": 10**6}
     settings = {f"data.{key}": value for key, value in data.items()}
     settings |= {f"training.{key}": value for key, value in training.items()}
     settings |= {"model": {"name": "recipe:network"}}
     overrides = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
-    config = load_config(ROOT / "configs/sample.json", overrides)
+    config = load_config(args.config, overrides)
     run_dir.mkdir(parents=True)
     metrics = train(config, World(), run_dir)
     keras.backend.clear_session()
@@ -113,6 +113,7 @@ def network(shape: tuple[int, int, int], classes: int) -> keras.Model:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-c", "--config", type=Path, default=ROOT / "configs/sample.json")
     parser.add_argument("--list", type=Path, default=SAMPLE, help="training list of the sample [of make train]")
     parser.add_argument("--images", type=int, default=40, help="training images of a class")
     parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES), metavar="NAME")

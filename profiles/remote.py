@@ -6,6 +6,7 @@
 nginx serves random files to this process; it has the last CPU and the clients the first. Each turn fetches all files
 once by each client, in calls of 32 URLs from 4 threads, as the pipeline does. Printed are medians: microseconds of this
 process's CPU time a file, and files/s; and the ratio of the CPU times turn by turn to those of tfpipe with aiohttp.
+Clients that are not installed are left out.
 """
 
 import argparse
@@ -13,7 +14,9 @@ import asyncio
 import atexit
 import http.client
 import os
+import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -22,8 +25,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from typing import Any
 
-THREADS, BATCH, PORT = 4, 32, 8431
+from needs import lacking, need_programs
+
+THREADS, BATCH = 4, 32
 CONFIG = """
 worker_processes 1; daemon off; pid {0}/pid; error_log {0}/log; events {{ worker_connections 1024; }}
 http {{ access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000; open_file_cache max=10000;
@@ -33,22 +39,35 @@ Fetch = Callable[[Sequence[str]], Sequence[bytes]]
 
 
 @contextmanager
-def served(files: int, size: int, cpu: int) -> Iterator[list[str]]:
-    """Yields the URLs of random files that nginx serves from a CPU."""
+def served(files: int, size: int, cpu: int) -> Iterator[str]:
+    """Yields the address of nginx, which serves random files with the names 0, 1, 2 ... from a CPU."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         root.chmod(0o755)
         (root / "files").mkdir()
         for number in range(files):
             (root / f"files/{number}").write_bytes(os.urandom(size))
-        (root / "conf").write_text(CONFIG.format(root, PORT))
+        (root / "conf").write_text(CONFIG.format(root, port))
         server = subprocess.Popen(["taskset", "-c", str(cpu), "nginx", "-c", str(root / "conf")])
         try:
-            time.sleep(1)
-            yield [f"http://127.0.0.1:{PORT}/{number}" for number in range(files)]
+            wait_for(server, port)
+            yield f"http://127.0.0.1:{port}"
         finally:
             server.terminate()
             server.wait()
+
+
+def wait_for(server: subprocess.Popen[bytes], port: int) -> None:
+    """Waits until a server takes connections; raises SystemExit if it ends before."""
+    while server.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+    raise SystemExit(f"nginx has ended with {server.returncode}")
 
 
 def fetchers(size: int) -> dict[str, Fetch]:
@@ -68,11 +87,10 @@ def fetchers(size: int) -> dict[str, Fetch]:
     return ways
 
 
-def in_loop() -> dict[str, Fetch]:
+def in_loop(address: str) -> dict[str, Fetch]:
     """Returns the ways of clients with asyncio: all in one loop, in a thread of its own."""
     import aiohttp
     import fsspec
-    from obstore.store import HTTPStore
 
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
@@ -93,7 +111,7 @@ def in_loop() -> dict[str, Fetch]:
 
     atexit.register(lambda: asyncio.run_coroutine_threadsafe(end(), loop).result())
     system = fsspec.filesystem("http", asynchronous=True, loop=loop, skip_instance_cache=True)
-    store = obstore_at(HTTPStore)
+    store = obstore_at(address)
 
     async def by_aiohttp(url: str) -> bytes:
         async with client.get(url) as response:
@@ -102,50 +120,55 @@ def in_loop() -> dict[str, Fetch]:
     async def by_obstore(url: str) -> bytes:
         return bytes(await (await store.get_async(url.rpartition("/")[2])).bytes_async())
 
-    return {
-        "fsspec": together(system._cat_file),
-        "aiohttp": together(by_aiohttp),
-        "obstore, asyncio": together(by_obstore),
-    }
+    ways = {"fsspec": together(system._cat_file), "aiohttp": together(by_aiohttp)}
+    return ways | ({"obstore, asyncio": together(by_obstore)} if store else {})
 
 
-def obstore_at(kind: type) -> object:
-    """Returns obstore's store of the server."""
-    return kind.from_url(f"http://127.0.0.1:{PORT}", client_options={"allow_http": True})
-
-
-def in_threads() -> dict[str, Fetch]:
-    """Returns the ways of clients that wait: a URL is one call, in a thread of four."""
-    import urllib3
+def obstore_at(address: str) -> Any:
+    """Returns obstore's store of the server; None if it is not installed."""
+    if lacking(sys.executable, {"obstore"}):
+        return None
     from obstore.store import HTTPStore
 
+    return HTTPStore.from_url(address, client_options={"allow_http": True})
+
+
+def in_threads(address: str) -> dict[str, Fetch]:
+    """Returns the ways of clients that wait: a URL is one call, in a thread of four."""
+    import urllib3
+
     pool, here = ThreadPoolExecutor(THREADS), threading.local()
-    manager, store = urllib3.PoolManager(maxsize=THREADS), obstore_at(HTTPStore)
+    manager, store = urllib3.PoolManager(maxsize=THREADS), obstore_at(address)
 
     def by_http_client(url: str) -> bytes:
         if not hasattr(here, "connection"):
-            here.connection = http.client.HTTPConnection("127.0.0.1", PORT)
+            here.connection = http.client.HTTPConnection(address.rpartition("/")[2])
         here.connection.request("GET", f"/{url.rpartition('/')[2]}")
         return here.connection.getresponse().read()
 
     gets = {
         "urllib3, threads": lambda url: manager.request("GET", url).data,
         "http.client, threads": by_http_client,
-        "obstore, threads": lambda url: bytes(store.get(url.rpartition("/")[2]).bytes()),
     }
+    if store:
+        gets["obstore, threads"] = lambda url: bytes(store.get(url.rpartition("/")[2]).bytes())
     return {name: lambda urls, get=get: list(pool.map(get, urls)) for name, get in gets.items()}
 
 
 def main(args: argparse.Namespace) -> None:
     """Prints a line for each client and size."""
+    need_programs("nginx", "taskset", advice="apt-get install nginx-light util-linux")
+    if missing := lacking(sys.executable, {"obstore"}):
+        print(f"left out, since not installed: {', '.join(missing)}", file=sys.stderr)
     cpus = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cpus)})
     callers = ThreadPoolExecutor(THREADS)
     for kb in args.kb:
         size = kb * 1024
-        with served(args.files, size, max(cpus)) as urls:
+        with served(args.files, size, max(cpus)) as address:
+            urls = [f"{address}/{number}" for number in range(args.files)]
             calls = [urls[start : start + BATCH] for start in range(0, len(urls), BATCH)]
-            ways = {**fetchers(size), **in_loop(), **in_threads()}
+            ways = {**fetchers(size), **in_loop(address), **in_threads(address)}
             spent: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
             for turn in range(args.turns + 1):  # the first one connects
                 for name, fetch in ways.items():

@@ -14,7 +14,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SERIAL = ("data.num_parallel_readers=1", "data.prefetch_buffer_size=0")
-STEPS, TRACED = 40, "15:30"
 
 
 def main() -> None:
@@ -23,13 +22,15 @@ def main() -> None:
     parser.add_argument("-c", "--config", type=Path, default=ROOT / "configs" / "sample.json")
     parser.add_argument("--delay-ms", type=float, default=20.0)
     parser.add_argument("--out", type=Path, default=ROOT / "profiles")
+    parser.add_argument("--steps", type=int, default=40, help="of each run [%(default)s]")
+    parser.add_argument("--traced", default="15:30", help="steps that are traced [%(default)s]")
     args = parser.parse_args()
     runs = {name: Path("runs") / f"{name}-late" for name in ("serial", "parallel")}
     for name, folder in runs.items():
         shutil.rmtree(folder, ignore_errors=True)
         sets = (f"data.storage_delay_ms={args.delay_ms}", *(SERIAL if name == "serial" else ()))
         flags = [word for each in sets for word in ("--set", each)]
-        train = ("-c", args.config, "-l", folder, "-n", STEPS, "--profile", TRACED, *flags)
+        train = ("-c", args.config, "-l", folder, "-n", args.steps, "--profile", args.traced, *flags)
         _run(ROOT / "train.py", *train)
         (args.out / f"{name}.txt").write_text(_run("-m", "tfpipe", "report", folder))
     print(_run("-m", "tfpipe", "report", *runs.values(), "--plot", args.out / "serial_parallel.png"))

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-LATENCY_S = 0.05
 BUCKET = "packed"
 # Bytes per block that hold a whole shard.
 WHOLE = 2**26
@@ -46,10 +45,11 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--crops", type=int, default=4000, help="of each measurement [%(default)s]")
+    parser.add_argument("--latency-ms", type=float, default=50, help="of the bucket's requests [%(default)s]")
     parser.add_argument("--without", nargs="*", default=[], help='ways to leave out, e.g. "single records"')
     args = parser.parse_args()
     if args.what == "serve":
-        serve()
+        serve(args.latency_ms / 1000)
         return
     args.out.mkdir(parents=True, exist_ok=True)
     (formats if args.what == "formats" else bucket)(args)
@@ -153,7 +153,8 @@ def bucket(args: argparse.Namespace) -> None:
 
     packed = args.out / "crops"
     pack(config(**listed(args)).data, "train", packed, PackPlan("crops", 8), World())
-    server = subprocess.Popen([sys.executable, __file__, "serve", ".", "."], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, __file__, "serve", ".", ".", "--latency-ms", str(args.latency_ms)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
         endpoint = server.stdout.readline().strip()
@@ -262,15 +263,15 @@ def show(rates: dict[str, list[Rate]], base: str) -> None:
         )
 
 
-def serve() -> None:
-    """Serves moto's S3 with LATENCY_S a request until it is ended; prints its address."""
+def serve(latency_s: float) -> None:
+    """Serves moto's S3 with `latency_s` a request until it is ended; prints its address."""
     from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
 
     app = DomainDispatcherApplication(create_backend_app)
 
     def late(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
-        time.sleep(LATENCY_S)
+        time.sleep(latency_s)
         return app(environ, start_response)
 
     server = make_server("127.0.0.1", 0, late, threaded=True)

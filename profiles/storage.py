@@ -13,7 +13,6 @@ from pathlib import Path
 from statistics import median
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-WARM_UP_S = 0.8
 DEFAULT = "64"
 
 
@@ -22,10 +21,10 @@ def main(args: argparse.Namespace) -> None:
     from tfpipe import World, load_config
     from tfpipe.tools.measure import Pipelines, in_turns
 
-    pipelines = Pipelines(World.detect(), WARM_UP_S)
+    pipelines = Pipelines(World.detect(), args.warm_up)
     for delay_ms in args.delay_ms:
         ways = {}
-        for reads in args.reads:
+        for reads in dict.fromkeys([*args.reads, DEFAULT]):
             decode = "autotune" if reads == "autotune" else "auto"
             sets = [
                 f"data.parallel.read={reads}",
@@ -52,4 +51,5 @@ if __name__ == "__main__":
     parser.add_argument("--delay-ms", type=float, nargs="+", default=[0, 3, 20])
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=1.2)
+    parser.add_argument("--warm-up", type=float, default=0.8, help="seconds before each turn [%(default)s]")
     main(parser.parse_args())

@@ -35,10 +35,11 @@ def main() -> None:
     parser.add_argument("list", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--latency-ms", type=float, default=50, help="of the bucket's requests [%(default)s]")
     parser.add_argument("--serve", choices=("s3", "hub"), help="only serves DIR, until it is ended")
     args = parser.parse_args()
     if args.serve == "s3":
-        serve()
+        serve(args.latency_ms / 1000)
     elif args.serve == "hub":
         serve_hub(args.out)
     else:
@@ -51,7 +52,7 @@ def compare(args: argparse.Namespace) -> None:
     if not data.exists():
         write(args.list.resolve(), data)
     count = len(args.list.read_text().split())
-    with served("s3", args.list, data) as s3, served("hub", args.list, data) as hub:
+    with served("s3", args, data) as s3, served("hub", args, data) as hub:
         upload(data, s3)
         options = {"endpoint_url": s3, "client_kwargs": {"region_name": "us-east-1"}, **KEYS}
         places = {"local": (str(data), {}), "S3": (f"s3://{BUCKET}", options)}
@@ -146,9 +147,10 @@ def write(filelist: Path, out: Path) -> None:
 
 
 @contextmanager
-def served(kind: str, filelist: Path, folder: Path) -> Iterator[str]:
+def served(kind: str, args: argparse.Namespace, folder: Path) -> Iterator[str]:
     """Serves a folder in a process of its own; yields its address."""
-    command = [sys.executable, __file__, str(filelist), str(folder), "--serve", kind]
+    command = [sys.executable, __file__, str(args.list), str(folder), "--serve", kind]
+    command += ["--latency-ms", str(args.latency_ms)]
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None

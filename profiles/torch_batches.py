@@ -17,8 +17,6 @@ import tfpipe.torch
 
 import tensorflow as tf  # isort: skip  # after tfpipe.torch, which says why
 
-TURNS, BATCHES = 5, 2000
-
 
 def main(args: argparse.Namespace) -> None:
     """Prints both."""
@@ -27,7 +25,7 @@ def main(args: argparse.Namespace) -> None:
     dataset = tf.data.Dataset.from_tensors(batch).repeat()
     batches = tfpipe.torch.iterable(dataset)
     ways = {"tf.data": dataset, "iterable": batches, "DataLoader": DataLoader(batches, batch_size=None)}
-    turns = [{name: microseconds(way) for name, way in ways.items()} for _ in range(TURNS)]
+    turns = [{name: microseconds(way, args.batches) for name, way in ways.items()} for _ in range(args.turns)]
     print(
         f"batches of {tuple(batch[0].shape)}, {np.asarray(batch[0]).nbytes / 1e6:.1f} MB; microseconds a batch, least:"
     )
@@ -38,18 +36,20 @@ def main(args: argparse.Namespace) -> None:
         print(f"{name}: {'the same memory' if shared else 'copied'}")
 
 
-def microseconds(batches: Iterable) -> float:
+def microseconds(batches: Iterable, count: int) -> float:
     """Of CPU in this thread, a batch."""
     iterator = iter(batches)
     next(iterator)
     began = time.thread_time()
-    for _ in itertools.islice(iterator, BATCHES):
+    for _ in itertools.islice(iterator, count):
         pass
-    return (time.thread_time() - began) / BATCHES * 1e6
+    return (time.thread_time() - began) / count * 1e6
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-c", "--config", type=Path, required=True)
     parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--batches", type=int, default=2000)
     main(parser.parse_args())

@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from needs import need_modules
 
 sys.path.append(str(Path(__file__).parent / "compare"))
 from turns import Peer, answers, serve, spread, take_turns
@@ -34,6 +35,7 @@ TORCH = "torch, ten views"
 
 def main(args: argparse.Namespace) -> None:
     """Prints the table."""
+    need_modules(args.peers_python, {"torch", "PIL", "numpy"}, "install torch and pillow")
     peers: list[Peer] = []
     names = [*VIEWS, TORCH]
     with tempfile.TemporaryDirectory() as folder:

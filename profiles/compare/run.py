@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
+sys.path.append(str(Path(__file__).parents[1]))
+from needs import need_modules
 from turns import Peer, columns, exit_when_terminated, spread, take_turns
 from work import BATCH, RANDOM, SIZE, Work
 
@@ -53,6 +55,10 @@ THEIRS_RANDOM = {
     **FFCV,
 }
 LABELS = {"boxes": {**LIMIT, **THEIRS, **OURS}, "random": {**LIMIT, **THEIRS_RANDOM, **OURS_RANDOM}}
+# Modules that the peers' Python needs for all rows, and for each.
+NEEDED_BY_ALL = {"cv2", "lxml", "numpy", "simplejpeg"}
+NEEDED = {name: {name} for name in ("grain", "torch", "spdl", "ffcv")}
+NEEDED |= {"spdl_fastest": {"spdl"}, "ffcv_half": {"ffcv"}, "dali": {"nvidia.dali"}}
 # Levels of 255. The tutorial's resize samples other points; random crops of one pass differ from those of another.
 TOLERANCE = {"boxes": 2.0, "random": 4.0}
 
@@ -64,6 +70,8 @@ def main(args: argparse.Namespace) -> None:
     names = ["limit", *(name for name in args.peers or labels if name != "limit")]
     if unknown := set(names) - set(labels):
         raise SystemExit(f"--peers {' '.join(sorted(unknown))}: no peers of --work {args.work}: {', '.join(labels)}")
+    modules = NEEDED_BY_ALL.union(*(NEEDED.get(name, set()) for name in names))
+    need_modules(args.peers_python, modules, f"install {HERE.name}/requirements.txt there, or name some --peers")
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         work, sizes = prepare(args, Path(folder), names)
         peers: list[Peer] = []

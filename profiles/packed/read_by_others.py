@@ -16,6 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+sys.path.append(str(Path(__file__).parents[1]))
+from needs import need_modules
+
 BATCH = 32
 EDGES = [f"image/object/bbox/{edge}" for edge in ("ymin", "xmin", "ymax", "xmax")]
 
@@ -36,6 +39,7 @@ def main(args: argparse.Namespace) -> None:
     Raises:
         SystemExit: one reads something else.
     """
+    need_modules(sys.executable, {"nvidia.dali", "tensorflow"}, "install packed/requirements.txt for it")
     shards = sorted(str(path) for path in args.folder.glob("train-*-of-*"))
     expected = list(by_example(shards))
     images, boxes = len(expected), sum(len(each.box_labels) for each in expected)

@@ -14,7 +14,6 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-import simplejpeg
 from formats import bytes_each
 from given import BATCH, SIDE, Given
 
@@ -23,7 +22,8 @@ from tfpipe.data.sources.registry import load_split
 
 HERE = Path(__file__).parent
 QUALITY = 90  # of the JPEGs of crops
-sys.path.append(str(HERE.parent / "compare"))
+sys.path += [str(HERE.parent), str(HERE.parent / "compare")]
+from needs import need_modules  # noqa: E402
 from turns import Peer, columns, exit_when_terminated, spread, take_turns  # noqa: E402
 
 
@@ -69,6 +69,11 @@ CONTAINERS_RAW = {
 }
 
 
+# Modules that the peers' Python needs: to write a format, and for a row besides.
+FORMATS = {"ffcv": "ffcv", "arrayrecord": "array_record", "tfrecord": "tensorflow", "mosaic": "streaming"}
+ROWS = {"grain": {"grain"}, "dali": {"nvidia.dali"}, "webdataset": {"torch"}, "mosaic": {"torch"}}
+
+
 def main(args: argparse.Namespace) -> None:
     """Prints the tables."""
     exit_when_terminated()
@@ -79,6 +84,7 @@ def main(args: argparse.Namespace) -> None:
         tables = {"limit": {"limit": LIMIT, **CONTAINERS}, "limit-raw": {"limit-raw": LIMIT, **CONTAINERS_RAW}}
     rows = {name: row for table in tables.values() for name, row in table.items()}
     chosen = [name for name in rows if name in tables or args.rows is None or name in args.rows]
+    check_peers(args.peers_python, {name: rows[name] for name in chosen})
     args.folder.mkdir(parents=True, exist_ok=True)
     given = prepare(args)
     sizes = write_formats(args, given, {name: rows[name] for name in chosen})
@@ -106,8 +112,22 @@ def main(args: argparse.Namespace) -> None:
         args.json.write_text(json.dumps({"bytes": sizes, "passes": passes, "turns": turns}, indent=2) + "\n")
 
 
+def check_peers(python: str, rows: dict[str, Row]) -> None:
+    """Raises SystemExit if this Python or the peers' lacks a module that a row needs."""
+    need_modules(sys.executable, {"simplejpeg"}, "pip install simplejpeg")
+    modules: set[str] = set()
+    for name, row in rows.items():
+        if row.module != "ours":
+            kind = (row.format or "").partition("-")[0]
+            modules |= {"numpy", "simplejpeg"} | ROWS.get(name.partition("-")[0], set())
+            modules |= {FORMATS.get(kind, kind)} - {"", "npy"}
+    need_modules(python, modules, f"install {HERE.name}/requirements.txt there, or name some --rows")
+
+
 def prepare(args: argparse.Namespace) -> Given:
     """Packs the crops, and takes the JPEGs out."""
+    import simplejpeg
+
     folder = args.folder
     lines = args.list.read_text().split("\n")
     files = [str(args.list.parent / line) for line in lines if line]

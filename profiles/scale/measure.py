@@ -6,7 +6,7 @@
 The ranks have `--cores` of this machine together, whatever else runs (a control group's quota, which needs root; 0: no
 limit). What they really get is measured in each turn, by ranks that only count. They meet at a barrier after each step,
 as in an allreduce. Turns are interleaved; rates are medians over them.
-Writes measured.json next to this file.
+Writes measured.json next to this file, or --out.
 """
 
 import argparse
@@ -28,7 +28,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 SIZES, DELAYS_MS = (1, 2, 4), (0.0, 3.0, 20.0)
 BATCH, READS, PREFETCH = 16, 2, 2
-WARM_UP_S, SEGMENT_S = 1.5, 3.0
 GROUPS = Path("/sys/fs/cgroup/cpu")
 PERIOD_US = 10_000
 QUANTILES = np.linspace(0, 100, 101)
@@ -53,16 +52,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--list", type=Path, required=True)
     parser.add_argument("--cores", type=float, default=0.0)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of ranks %(default)s")
+    parser.add_argument("--delays-ms", type=float, nargs="+", default=DELAYS_MS, help="%(default)s")
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of a segment [%(default)s]")
+    parser.add_argument("--warm-up", type=float, default=1.5, help="seconds before each segment [%(default)s]")
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("measured.json"))
     args = parser.parse_args()
+    check_limit(args.cores)
     config = {
         **{"train_filelist": str(args.list.absolute()), "crop_image_size": [128, 128], "batch_size": BATCH},
         **{"crop": "random_resized", "prefetch_buffer_size": PREFETCH, "parallel": {"read": READS}, "threads": 1},
     }
     context = get_context("spawn")
-    meetings = {size: Meeting(context.Barrier(size), context.Value("q", 0)) for size in SIZES}
+    meetings = {size: Meeting(context.Barrier(size), context.Value("q", 0)) for size in {2, *args.sizes}}
     links, processes = [], []
-    for rank in range(max(SIZES)):
+    for rank in range(max(meetings)):
         here, there = context.Pipe()
         processes.append(context.Process(target=serve, args=(rank, there, config, meetings), daemon=True))
         processes[-1].start()
@@ -70,17 +75,22 @@ def main() -> None:
     ask(links, {"what": "hello"})
     group = limit(args.cores, [process.pid for process in processes])
     settings = {"quota": args.cores, "batch": BATCH, "reads": READS, "prefetch": PREFETCH, "threads": 1}
-    out = Path(__file__).with_name("measured.json")
     try:
-        for measured in measure(links, args.turns):  # so far
-            out.write_text(json.dumps({"settings": settings, **measured}, indent=1) + "\n")
+        for measured in measure(links, args):  # so far
+            args.out.write_text(json.dumps({"settings": settings, **measured}, indent=1) + "\n")
     finally:
         for process in processes:
             process.kill()
             process.join()
         if group:
             group.rmdir()
-    print(f"wrote {out}")
+    print(f"wrote {args.out}")
+
+
+def check_limit(cores: float) -> None:
+    """Raises SystemExit if CPU time is to be limited and cannot be."""
+    if cores and not os.access(GROUPS, os.W_OK):
+        raise SystemExit(f"{GROUPS} cannot be written: --cores takes root and control groups of version 1; 0: no limit")
 
 
 def limit(cores: float, pids: list[int]) -> Path | None:
@@ -97,19 +107,20 @@ def limit(cores: float, pids: list[int]) -> Path | None:
     return group
 
 
-def measure(links: list[connection.Connection], turns: int) -> Iterator[dict[str, Any]]:
+def measure(links: list[connection.Connection], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yields rates, CPU times and the distributions after each turn."""
+    parts_s = args.warm_up, args.seconds
     rates: dict[tuple[int, float], list[float]] = {}
     cpu_us: dict[tuple[int, float], list[float]] = {}
     cores: list[float] = []
     delays: dict[tuple[int, float], list[list[float]]] = {}
     read_ms = ask(links[:1], {"what": "read"})[0]
     decode_us, barrier_ms = ask(links[:1], {"what": "decode"})[0], ask(links[:2], {"what": "barrier", "size": 2})[0]
-    for turn in range(turns):
-        cores.append(sum(ask(links, {"what": "spin"})))
+    for turn in range(args.turns):
+        cores.append(sum(ask(links, {"what": "spin", "seconds": parts_s[0]})))
         print(f"turn {turn}: {cores[-1]:.3f} cores", flush=True)
-        for size, delay_ms in itertools.product(SIZES, DELAYS_MS):
-            answers = ask(links[:size], {"what": "rate", "size": size, "delay_ms": delay_ms})
+        for size, delay_ms in itertools.product(args.sizes, args.delays_ms):
+            answers = ask(links[:size], {"what": "rate", "size": size, "delay_ms": delay_ms, "parts_s": parts_s})
             images, cpu_s = (sum(answer[key] for answer in answers) for key in ("images", "cpu_s"))
             rate = images / statistics.mean(answer["seconds"] for answer in answers)
             rates.setdefault((size, delay_ms), []).append(rate)
@@ -147,14 +158,15 @@ def serve(rank: int, parent: connection.Connection, config: dict[str, Any], meet
         request = parent.recv()
         what = request.pop("what")
         if what == "hello":
-            take_batches(config, 0.0, Rank(tfpipe.World(), None))
+            take_batches(config, (0.0,), Rank(tfpipe.World(), None))
             parent.send(True)
         elif what == "rate":
             size = request["size"]
             world = tfpipe.World(rank, size, local_rank=rank, local_size=size, threads=1)
-            parent.send(take_batches(config, request["delay_ms"], Rank(world, meetings[size])))
+            late = {**config, "storage_delay_ms": request["delay_ms"]}
+            parent.send(take_batches(late, request["parts_s"], Rank(world, meetings[size])))
         elif what == "spin":
-            parent.send(spin())
+            parent.send(spin(request["seconds"]))
         elif what == "read":
             parent.send(read_times(config["train_filelist"]))
         elif what == "decode":
@@ -163,13 +175,12 @@ def serve(rank: int, parent: connection.Connection, config: dict[str, Any], meet
             parent.send(barrier_times(meetings[request["size"]].barrier))
 
 
-def take_batches(config: dict[str, Any], delay_ms: float, rank: Rank) -> dict[str, float]:
+def take_batches(config: dict[str, Any], parts_s: tuple[float, ...], rank: Rank) -> dict[str, float]:
     """Takes the batches of a new pipeline, for a warm-up and then for a segment; all ranks take as many."""
     import tfpipe
 
-    config, delays_s = {**config, "storage_delay_ms": delay_ms}, record_delays()
+    delays_s = record_delays()
     batches = iter(tfpipe.build_dataset(tfpipe.make_config({"data": config}), "train", rank.world))
-    parts_s = (WARM_UP_S, SEGMENT_S) if rank.meeting else (0.0,)
     for part_s in parts_s:
         began_s, cpu_s, steps = time.perf_counter(), time.process_time(), 0
         last = rank.meeting.last if rank.meeting else None
@@ -208,10 +219,10 @@ def record_delays() -> list[float]:
     return delays_s
 
 
-def spin() -> float:
+def spin(seconds: float) -> float:
     """Returns the share of a CPU that this process gets if it never waits."""
     began_s, cpu_s = time.perf_counter(), time.process_time()
-    while time.perf_counter() - began_s < WARM_UP_S:
+    while time.perf_counter() - began_s < seconds:
         pass
     return (time.process_time() - cpu_s) / (time.perf_counter() - began_s)
 

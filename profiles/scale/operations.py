@@ -13,6 +13,9 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1]))
+from needs import need_programs
+
 CALL = re.compile(r"^(?:\d+ +)?(\w+)\((.*)")
 KINDS = {
     "openat": "open", "open": "open", "getdents64": "list", "newfstatat": "stat", "statx": "stat", "stat": "stat",
@@ -30,6 +33,7 @@ load_split(make_config({"data": {"train_filelist": sys.argv[1]}}).data, "train",
 
 def main(args: argparse.Namespace) -> None:
     """Prints a table of operations by rank."""
+    need_programs("strace", "mpirun", advice="apt-get install strace, and an MPI")
     from tfpipe.data.catalog.filelist import scan, write_filelist
     from tfpipe.tools.sample.sample import write_sample
 

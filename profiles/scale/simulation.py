@@ -12,6 +12,7 @@ import argparse
 import json
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -205,21 +206,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of ranks %(default)s")
     args = parser.parse_args()
     if args.check:
         return 0 if check() else 1
     rates: dict[str, list[float]] = {}
     for name, cluster in scenarios(json.loads(MEASURED.read_text())).items():
-        for ranks in SIZES:
+        for ranks in args.sizes:
             nodes = replace(cluster, ranks=ranks, ranks_per_node=min(ranks, cluster.ranks_per_node))
             rates.setdefault(name, []).append(simulate(nodes, 24))
-        print(f"{name:15}", *(f"{ranks}: {rate:.3g}" for ranks, rate in zip(SIZES, rates[name], strict=True)), sep="  ")
+        cells = (f"{ranks}: {rate:.3g}" for ranks, rate in zip(args.sizes, rates[name], strict=True))
+        print(f"{name:15}", *cells, sep="  ")
     if args.out:
-        draw(rates, args.out)
+        draw(rates, args.sizes, args.out)
     return 0
 
 
-def draw(rates: dict[str, list[float]], out: Path) -> None:
+def draw(rates: dict[str, list[float]], sizes: Sequence[int], out: Path) -> None:
     """Draws images/s by number of ranks."""
     import matplotlib
 
@@ -227,11 +230,11 @@ def draw(rates: dict[str, list[float]], out: Path) -> None:
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 4.2))
-    axes.plot(SIZES, [2000 * ranks for ranks in SIZES], "k:", label="the model alone")
+    axes.plot(sizes, [2000 * ranks for ranks in sizes], "k:", label="the model alone")
     for name, each in rates.items():
-        axes.plot(SIZES, each, marker="o", label=name)
+        axes.plot(sizes, each, marker="o", label=name)
     axes.set(xscale="log", yscale="log", xlabel="ranks", ylabel="images/s, all ranks")
-    axes.set_xticks(SIZES, [f"{size:,}" for size in SIZES])
+    axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     figure.tight_layout()

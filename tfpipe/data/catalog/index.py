@@ -47,6 +47,7 @@ FINGERPRINT = b"tfpipe.fingerprint"
 # its call.
 FEW, HUGE, SAMPLED = 0.005, 16, 100_000
 STAMPS = ("bytes", "changed", "xml_bytes", "xml_changed")
+SIDES = ("width", "height")
 SCHEMA = pa.schema(
     {
         "path": pa.string(),
@@ -97,6 +98,8 @@ def index_fingerprint(paths: FileList, classes: tuple[str, ...], labels: np.ndar
 def load_index(path: Path, expected: str) -> Index | None:
     """Reads the index at `path`, in some 0.3 s for a million images; returns None if its fingerprint is not `expected`.
 
+    An index that another program has written may lack the columns SIDES: no image then counts as huge.
+
     Raises:
         OSError: the file cannot be read.
         pyarrow.ArrowInvalid: the file is damaged, or not a Parquet file.
@@ -104,8 +107,10 @@ def load_index(path: Path, expected: str) -> Index | None:
     with pq.ParquetFile(path) as file:
         if (file.schema_arrow.metadata or {}).get(FINGERPRINT) != expected.encode():
             return None
-        table = file.read(["annotated", "boxes", "box_labels", "width", "height"])
-        return index_of(table)._replace(uneven=is_uneven(table["width"].to_numpy(), table["height"].to_numpy()))
+        # pyarrow leaves out the columns that the file lacks.
+        table = file.read(["annotated", "boxes", "box_labels", *SIDES])
+    sides = [table[name].to_numpy() for name in SIDES if name in table.column_names]
+    return index_of(table)._replace(uneven=len(sides) == len(SIDES) and is_uneven(*sides))
 
 
 def index_of(table: pa.Table) -> Index:
