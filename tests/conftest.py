@@ -11,21 +11,33 @@ from hypothesis import HealthCheck, settings
 # What an assert of a helper compared is told, as for one of a test.
 pytest.register_assert_rewrite("tests.support")
 
+from tests.support import full  # noqa: E402
 from tests.support.commands import announce_server, forget_server  # noqa: E402
+from tests.support.durations import Recorder  # noqa: E402
+from tests.support.once import once  # noqa: E402
 from tests.support.pipelines import end_aside  # noqa: E402
 from tests.support.sample import SampleData, make_sample  # noqa: E402
 
 if TYPE_CHECKING:
     from tfpipe import Config
 
+COLLECTED = pytest.StashKey[list[str]]()
+
 # How long an example takes says nothing on a machine that is busy.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the option of `make durations`."""
+    parser.addoption("--durations-to", metavar="FILE", help="write the CPU time of each test file to FILE")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Names the warm server's socket, once for all processes that pytest-xdist starts."""
     announce_server()
+    if path := config.getoption("--durations-to"):
+        config.pluginmanager.register(Recorder(Path(path)))
 
 
 def pytest_unconfigure() -> None:
@@ -33,12 +45,23 @@ def pytest_unconfigure() -> None:
     forget_server()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuses a test that only the full run holds and that does not say why."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks the tests that only the full run holds; refuses one that does not say why."""
+    if config.args_source == pytest.Config.ArgsSource.TESTPATHS:
+        config.stash[COLLECTED] = [item.nodeid for item in items]
     for item in items:
+        if reason := full.table().reason_of(item.nodeid):
+            item.add_marker(pytest.mark.full(reason))
         for mark in item.iter_markers("full"):
             if not (mark.args or mark.kwargs.get("reason")):
                 raise pytest.UsageError(f"{item.nodeid}: pytest.mark.full needs the reason")
+
+
+@pytest.fixture
+def collected(request: pytest.FixtureRequest) -> list[str] | None:
+    """The ids of all tests; None if this run has collected a part of them."""
+    return request.config.stash.get(COLLECTED, None)
 
 
 def pytest_runtest_setup() -> None:
@@ -48,8 +71,9 @@ def pytest_runtest_setup() -> None:
 
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> SampleData:
-    """96 training and 37 validation images of 8 classes, at a fifth of the size."""
-    return make_sample(tmp_path_factory.mktemp("sample"), images=96, val_images=37)
+    """96 training and 37 validation images of 8 classes, at a fifth of the size; tests only read them."""
+    folder = once("sample", tmp_path_factory, lambda path: make_sample(path, images=96, val_images=37))
+    return SampleData(folder / "tree", folder / "train.txt", folder / "val.txt")
 
 
 @pytest.fixture
@@ -68,11 +92,12 @@ def index(sample: SampleData, tmp_path_factory: pytest.TempPathFactory) -> str:
     from tfpipe import World, load_config
     from tfpipe.prepare.index import build_index
 
-    folder = tmp_path_factory.mktemp("index")
-    config = load_config(sample.config(folder / "config.json", data={"index": str(folder)}))
-    for split in ("train", "test"):
-        build_index(config.data, split, World(), 1)
-    return str(folder)
+    def build(folder: Path) -> None:
+        config = load_config(sample.config(folder / "config.json", data={"index": str(folder)}))
+        for split in ("train", "test"):
+            build_index(config.data, split, World(), 1)
+
+    return str(once("index", tmp_path_factory, build))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The native core on its own: built by `cc`, called by ctypes; JPEGs of all kinds that it decodes."""
 
 import ctypes
+import fcntl
 import io
 import os
 import random
@@ -15,6 +16,7 @@ import numpy as np
 import simplejpeg
 from PIL import Image, ImageFile
 
+from tests.support.warm import ADDRESS
 from tfpipe.native import KERNELS
 
 SOURCES = Path(__file__).resolve().parents[2] / "tfpipe" / "native"
@@ -30,10 +32,17 @@ def core_sources() -> list[str]:
 
 
 def build_core(folder: Path, *options: str) -> Path:
-    """Builds the core as a shared library in `folder`, by default with -O3."""
-    library = folder / "libcore.so"
+    """Builds the core as a shared library, by default with -O3: in `folder`, or once for all tests of a run."""
     how = options or ("-O3",)
-    subprocess.run(["cc", *WARNINGS, *how, "-fPIC", "-shared", *core_sources(), "-o", str(library), "-lm"], check=True)
+    if ADDRESS in os.environ:
+        folder = Path(os.environ[ADDRESS]).parent
+    library = folder / f"libcore{''.join(how)}.so"
+    with open(f"{library}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not library.exists():
+            command = ["cc", *WARNINGS, *how, "-fPIC", "-shared", *core_sources(), "-o", f"{library}.new", "-lm"]
+            subprocess.run(command, check=True)
+            os.rename(f"{library}.new", library)
     return library
 
 
