@@ -20,8 +20,6 @@ from tfpipe.cli import main
 from tfpipe.data.service import workers as servers
 from tfpipe.errors import Stopped
 
-WAIT_S = 400
-
 
 class Training(NamedTuple):
     """A training with servers of its own."""
@@ -59,7 +57,7 @@ def training(config: Path, tmp_path: Path) -> Iterator[Training]:
     ranks, run_dir = Processes(tmp_path / "pids"), tmp_path / "run"
     process = start(sys.executable, ROOT / "train.py", "-c", config, "-l", run_dir, **ranks.environ)
     try:
-        wait_for(lambda: len(trained(run_dir)) >= 20, process, WAIT_S)
+        wait_for(lambda: len(trained(run_dir)) >= 20, process)
         yield Training(process, ranks, run_dir)
     finally:
         process.kill()
@@ -71,9 +69,9 @@ def test_a_training_outlives_its_killed_worker_and_leaves_none(training: Trainin
     first = training.servers()
     assert len(first) == 2
     os.kill(first[0], signal.SIGKILL)
-    wait_for(lambda: len(training.servers()) == 2 and first[0] not in training.servers(), process, WAIT_S)
+    wait_for(lambda: len(training.servers()) == 2 and first[0] not in training.servers(), process)
     # No batches of so many epochs were under way when the worker was killed.
-    wait_for(lambda: steps(run_dir) >= 4 * 57, process, WAIT_S)
+    wait_for(lambda: steps(run_dir) >= 4 * 57, process)
     now = training.servers()
     for pid in (*now, training.pid):
         os.kill(pid, signal.SIGTERM)
@@ -82,7 +80,7 @@ def test_a_training_outlives_its_killed_worker_and_leaves_none(training: Trainin
     assert "no image is lost or comes twice" in done.err and "Traceback" not in done.err
     assert list((run_dir / "checkpoints").glob("step-*.npz"))
     check_epoch(run_dir, config)
-    wait_for(lambda: not any(map(is_running, {*first, *now})), timeout_s=WAIT_S)
+    wait_for(lambda: not any(map(is_running, {*first, *now})))
 
 
 @pytest.mark.full("a server's way to end with its parent is tested below without TensorFlow")
@@ -91,7 +89,7 @@ def test_nothing_is_left_of_a_training_that_is_killed(training: Training) -> Non
     assert len(theirs) == 2
     training.ranks.signal(signal.SIGKILL)
     assert finish(training.process).code == -signal.SIGKILL
-    wait_for(lambda: not any(map(is_running, theirs)), timeout_s=WAIT_S)
+    wait_for(lambda: not any(map(is_running, theirs)))
 
 
 STARTING = """#!/bin/sh

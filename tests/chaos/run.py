@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from tests.chaos.logs import ConsumerLogs, TrainLogs
 from tests.chaos.plan import BATCH, Leg, Plan
 from tests.support.commands import Finished, end, finish
 from tests.support.faults import faulty
-from tests.support.runs import epoch_of, wait_for
+from tests.support.runs import epoch_of
 from tests.support.sample import SampleData
 from tests.support.server import Server
 from tfpipe import World, load_config
@@ -26,6 +27,14 @@ from tfpipe.prepare.index import build_index
 BOUNDED_S = 300
 MARK = "TFPIPE_TESTS_CHAOS"
 EPOCHS = 3
+
+
+def _wait_for(done: Callable[[], object]) -> None:
+    """Waits until `done()`; bounded here, since `python -m tests.chaos` runs without pytest."""
+    until_s = time.monotonic() + BOUNDED_S
+    while not done():
+        assert time.monotonic() < until_s, "a command hangs"
+        time.sleep(0.05)
 
 
 class Story:
@@ -93,9 +102,9 @@ class Story:
         try:
             if leg.after and not fault.rules:
                 due = lambda: self.logs.written_ns() > since_ns and self.logs.steps() >= reached + leg.after  # noqa: E731
-                wait_for(lambda: process.poll() is not None or due(), timeout_s=BOUNDED_S)
+                _wait_for(lambda: process.poll() is not None or due())
             elif running:
-                wait_for(lambda: process.poll() is not None or self.site.ranks.running(), timeout_s=BOUNDED_S)
+                _wait_for(lambda: process.poll() is not None or self.site.ranks.running())
                 time.sleep(self.site.rng.uniform(0, 3))
             if leg.after or running:
                 fault.act(self.site)
@@ -127,7 +136,7 @@ class Story:
             says = [self._of_digit(fault.says), *(re.escape(path.name) for path in self.site.spoilt)]
             assert not [text for text in says if not re.search(text, finished.err)], f"not said: {says}"
             assert re.search(r"^(tfpipe: )?error: .", finished.err, re.MULTILINE), "no message"
-        wait_for(lambda: not self.site.ranks.running() and not list(marked(str(self.folder))), timeout_s=20)
+        _wait_for(lambda: not self.site.ranks.running() and not list(marked(str(self.folder))))
 
     def _check_positions(self) -> None:
         """Each crop of all epochs but the last was trained once or left out, and none of the last twice."""

@@ -20,8 +20,6 @@ from tests.support.matrix import COMPLETE, FAULTS, FOUND, GOES_ON, REPORTED, RES
 from tests.support.runs import read_metrics, wait_for
 from tests.support.sample import SampleData
 
-# Only bounds a hang.
-BOUNDED_S = 60
 TRAINS = ("train", "test pass")
 RESULTS = {
     **{"train": "run/model.keras", "test pass": "run/model.keras", "bench": "out.json", "view": "out.png"},
@@ -114,7 +112,7 @@ class Cell(NamedTuple):
         if fault in ("SIGTERM", "SIGKILL"):
             wait_for(lambda: any(met.iterdir()), process)
             ranks.signal(signal.Signals[fault], max(ranks.pids()))
-        ended = finish(process, BOUNDED_S)
+        ended = finish(process)
         wait_for(lambda: not ranks.running())
         return ended
 
@@ -181,7 +179,7 @@ def check_left(cell: Cell, row: Row, ended: Finished) -> None:
         assert not cell.result.exists()
         assert bool(list(cell.folder.glob("run/checkpoints/*.npz"))) == (row.left == SAVED)
     if row.left in (SAVED, RESUMES, GOES_ON) and row.fault in ("full", "hang", "SIGTERM", "SIGKILL"):
-        again = finish(cell.start(row.fault), BOUNDED_S)
+        again = finish(cell.start(row.fault))
         assert again.code == 0, again.err
         cell.check_complete()
 

@@ -26,7 +26,7 @@ class Lab(NamedTuple):
     def train(self, places: str, ranks: int, *overrides: str) -> Finished:
         """Trains by jobs/mpirun.sh on HOST:RANKS,HOST:RANKS to the end."""
         settings = self.settings(HOSTS=places, RANKS=str(ranks), SET=" ".join(overrides))
-        return finish(self.hosts.start(LOGIN, "jobs/mpirun.sh", **settings), 500)
+        return finish(self.hosts.start(LOGIN, "jobs/mpirun.sh", **settings))
 
 
 @pytest.fixture

@@ -11,8 +11,6 @@ from tests.support.commands import finish
 from tests.support.hosts import LOGIN
 from tests.support.runs import check_epoch, steps, wait_for
 
-WAIT_S = 240
-
 
 @contextmanager
 def worker(lab: Lab, host: str) -> Iterator[None]:
@@ -33,7 +31,7 @@ def served(lab: Lab) -> Iterator[subprocess.Popen[str]]:
         sets = ['data.service.address=["node1:5000","node2:5000","node3:5000"]', "training.epochs=10"]
         words = [word for each in sets for word in ("--set", each)]
         process = lab.hosts.start(LOGIN, "python", "train.py", "-c", lab.config, "-l", lab.run_dir, *words)
-        wait_for(lambda: steps(lab.run_dir) >= 10, process, WAIT_S)
+        wait_for(lambda: steps(lab.run_dir) >= 10, process)
         yield process
 
 
@@ -41,7 +39,7 @@ def served(lab: Lab) -> Iterator[subprocess.Popen[str]]:
 @pytest.mark.parametrize("fault", ["kill", "cut"])
 def test_a_lost_host_of_a_worker_costs_no_sample(lab: Lab, served: subprocess.Popen[str], fault: str) -> None:
     getattr(lab.hosts, fault)("node2")
-    done = finish(served, 500)
+    done = finish(served)
     assert done.code == 0, done.err
     assert "worker 2 of 3, at node2:5000" in done.err and "no image is lost or comes twice" in done.err
     check_epoch(lab.run_dir, lab.config)

@@ -23,7 +23,7 @@ def run(code: str, folder: Path, name: str = "triton.py", cold: bool = False) ->
     (folder / name).write_text(STAND_IN)
     python = [sys.executable] if cold else WARM
     ensure_server()
-    done = finish(start(*python, "-c", f"import sys\nsys.path.insert(0, {str(folder)!r})\n{code}"), timeout_s=120)
+    done = finish(start(*python, "-c", f"import sys\nsys.path.insert(0, {str(folder)!r})\n{code}"))
     return done.code, done.out.strip(), done.err
 
 

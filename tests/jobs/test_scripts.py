@@ -19,7 +19,6 @@ from tests.support.runs import read_metrics, wait_for
 from tests.support.sample import SampleData
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
-WAIT_S = 240
 
 # In the place of .venv/bin/python: `train.py` trains a step and ends with the next of CODES.
 PYTHON = """
@@ -225,7 +224,7 @@ def test_a_signal_saves_the_run_and_a_cancelled_job_is_not_submitted_again(
 ) -> None:
     job = pretending.start(script, STUCK="1")
     started = pretending.run_dir / "started"
-    wait_for(started.exists, job, WAIT_S)
+    wait_for(started.exists, job)
     job.send_signal(number)
     if script == "slurm" and number == signal.SIGTERM:
         os.kill(int(started.read_text()), number)  # scancel sends it to all processes of the job
@@ -352,7 +351,7 @@ def test_ranks_under_pbs_stop_in_time_and_the_next_job_goes_on(
     log = cluster.run_dir / "positions-0.csv"
     slow = f"{settings['SET']} data.storage_delay_ms=20 data.parallel.read=1 data.prefetch_buffer_size=2"
     job = cluster.start("pbs", **{**settings, "SET": slow})
-    wait_for(lambda: log.exists() and len(log.read_text().splitlines()) > 20, job, WAIT_S)
+    wait_for(lambda: log.exists() and len(log.read_text().splitlines()) > 20, job)
     job.send_signal(signal.SIGUSR1)
     told = finish(job)
     assert told.code == 75, told.err

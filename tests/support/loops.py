@@ -60,7 +60,7 @@ class Loop(NamedTuple):
 
     def run(self, config: Path, run: Path, *options: str) -> Finished:
         """Runs the loop on its usual number of ranks to its end."""
-        return finish(self.start(self.sizes[0], config, run, *options), timeout_s=120)
+        return finish(self.start(self.sizes[0], config, run, *options))
 
     def kill(self, size: int, config: Path, run: Path, step: int) -> Counter[tuple[int, int]]:
         """Kills a rank once the loop has done `step` steps; returns the crops that the last checkpoint counts."""
@@ -68,7 +68,7 @@ class Loop(NamedTuple):
         process = self.start(size, config, run, **ranks.environ)
         wait_for(lambda: steps(run) >= step, process)
         ranks.signal(signal.SIGKILL, random.randrange(size))
-        assert finish(process, timeout_s=120).code != 0
+        assert finish(process).code != 0
         wait_for(lambda: not ranks.running())
         return self.counted(size, run)
 

@@ -83,7 +83,7 @@ def test_an_image_left_out_is_listed_with_the_runs_steps(tree: Path, tmp_path: P
 
 def test_a_pass_that_hangs_is_ended_with_the_file_that_it_waits_for(tree: Path, tmp_path: Path) -> None:
     """A pipe, whose content nobody writes until then, stands for a file of a server that does not answer."""
-    pipe = next((tree / "Data/CLS-LOC/val").rglob("*.JPEG"))
+    pipe = min((tree / "Data/CLS-LOC/val").rglob("*.JPEG"))  # the first: no batch comes before it
     pipe.unlink()
     os.mkfifo(pipe)
     sample = SampleData(tree, tmp_path / "train.txt", tmp_path / "val.txt")

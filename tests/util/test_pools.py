@@ -18,4 +18,4 @@ def test_no_process_outlives_a_killed_parent() -> None:
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGKILL)
     # The output ends once no process has it open.
-    assert finish(process, 60).code == -signal.SIGKILL
+    assert finish(process).code == -signal.SIGKILL

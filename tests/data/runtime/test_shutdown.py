@@ -20,7 +20,7 @@ next(batches)
 def test_a_program_ends_while_images_are_decoded(sample: SampleData, tmp_path: Path, late: int) -> None:
     config = sample.config(tmp_path / "c.json")
     sets = [f"data.storage_delay_ms={late}", "data.crop_image_size=[512, 512]", "data.prefetch_buffer_size=64"]
-    done = finish(start(*WARM, "-c", PROGRAM, config, *sets), timeout_s=60)
+    done = finish(start(*WARM, "-c", PROGRAM, config, *sets))
     assert done.code == 0, done.err
 
 
@@ -46,6 +46,6 @@ def test_the_users_own_iterators_go_on_and_a_loader_that_is_not_closed_is_silent
     sample: SampleData, tmp_path: Path, limit: str
 ) -> None:
     config = sample.config(tmp_path / "c.json")
-    done = finish(start(*WARM, "-c", UNCLOSED, config, f"data.stall_timeout_s={limit}"), timeout_s=60)
+    done = finish(start(*WARM, "-c", UNCLOSED, config, f"data.stall_timeout_s={limit}"))
     assert (done.code, done.out) == (0, "1 False\n"), done.err
     assert "Exception ignored" not in done.err and "Traceback" not in done.err
