@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -23,7 +22,6 @@ from tfpipe import ConfigError, World, make_config
 
 SAMPLES = {"train": [sample for sample in samples(36) if sample.boxes], "test": samples(15)[1::3]}
 SMALL: dict[str, Any] = {"image_size": 16, "batch_size": 4, "crop": "full", "world": World()}
-FEATURES = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=list(CLASSES))})
 Given = tuple[Any, dict[str, Any]]
 
 
@@ -89,14 +87,24 @@ def arrow(root: Path, split: str) -> Given:
     ), {}
 
 
+def dataset_of(columns: dict[str, list[Any]]) -> Any:
+    """A Hugging Face data set of images and labels."""
+    import datasets
+
+    features = {"image": datasets.Image(), "label": datasets.ClassLabel(names=list(CLASSES))}
+    return datasets.Dataset.from_dict(columns, features=datasets.Features(features))
+
+
 def hugging_face(root: Path, split: str) -> Given:
     images = [{"bytes": sample.file, "path": None} for sample in SAMPLES[split]]
     columns = {"image": images, "label": [CLASSES.index(sample.label) for sample in SAMPLES[split]]}
-    return datasets.Dataset.from_dict(columns, features=FEATURES), {}
+    return dataset_of(columns), {}
 
 
 def hugging_face_on_disk(root: Path, split: str) -> Given:
     """Other names, mapped from disk, in an order that select has made, in two parts."""
+    import datasets
+
     dataset = hugging_face(root, split)[0].rename_columns({"image": "img", "label": "y"})
     turned = dataset.select(range(len(dataset) - 1, -1, -1))
     turned.save_to_disk(root / f"hf-{split}", num_shards=2)
@@ -107,7 +115,7 @@ def hugging_face_on_disk(root: Path, split: str) -> Given:
 def hugging_face_paths(root: Path, split: str) -> Given:
     columns = {"image": [path for path, _ in pairs(root, split)[0]]}
     columns["label"] = [CLASSES.index(sample.label) for sample in SAMPLES[split]]
-    return datasets.Dataset.from_dict(columns, features=FEATURES), {}
+    return dataset_of(columns), {}
 
 
 FORMS: dict[str, Callable[[Path, str], Given]] = {
@@ -165,7 +173,10 @@ def test_a_folder_of_a_split_finds_the_other(root: Path) -> None:
     assert known(images / "train", "test") == known(images / "val", "test") == chosen
 
 
+@pytest.mark.full("make test installs no datasets; a split of one is a table of Arrow")
 def test_the_splits_of_a_dataset_dict(root: Path) -> None:
+    import datasets
+
     parts = {name: hugging_face(root, split)[0] for name, split in (("train", "train"), ("validation", "test"))}
     data = datasets.DatasetDict({**parts, "test": parts["validation"].select([0])})
     for split in ("train", "test"):
@@ -249,12 +260,20 @@ class Unknown:
             pd.DataFrame({"path": ["a.jpg", None], "label": ["a", "b"]}),
             "row 1 of the DataFrame: received an empty cell",
         ),
-        (datasets.Dataset.from_dict({"a": [1]}).to_iterable_dataset(), "load the dataset without streaming=True"),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
 )
 def test_data_in_memory_that_cannot_be_loaded_are_refused(data: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
+        tfpipe.load(data, world=World())
+
+
+@pytest.mark.full("make test installs no datasets")
+def test_a_streamed_dataset_is_refused() -> None:
+    import datasets
+
+    data = datasets.Dataset.from_dict({"a": [1]}).to_iterable_dataset()
+    with pytest.raises(ConfigError, match="load the dataset without streaming=True"):
         tfpipe.load(data, world=World())
 
 

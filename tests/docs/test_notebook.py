@@ -4,9 +4,7 @@ import base64
 import io
 from pathlib import Path
 
-import nbformat
 import numpy as np
-from nbclient import NotebookClient
 from PIL import Image
 
 from tests.support.commands import ROOT
@@ -14,6 +12,9 @@ from tests.support.sample import SampleData
 
 
 def test_the_notebook_runs_and_draws_crops_and_boxes(sample: SampleData, tmp_path: Path) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
     notebook = nbformat.read(ROOT / "docs/examples/first_steps.ipynb", as_version=4)
     codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert not any(cell.outputs or cell.execution_count for cell in codes)

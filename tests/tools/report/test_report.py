@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from xprof.profile_data import ProfileData
 
 from tests.support.recorded import unpack
 from tests.support.sample import SampleData
@@ -19,6 +18,7 @@ from tfpipe.config import DataConfig
 from tfpipe.data.runtime.tracing import Window
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.bench import trace as take_trace
+from tfpipe.tools.report import runs
 from tfpipe.tools.report.diagnosis import Verdict, diagnose_run, uses
 from tfpipe.tools.report.plot import plot
 from tfpipe.tools.report.runs import Run, load_run
@@ -96,6 +96,8 @@ SLOW = {"rank": 2, "host": "n3", "times": 2.5, "because": "input"}
         (made(None, (interval(0.3, queued=4.0),), threads=16), "threads", "take turns", "data.threads is 16"),
         # Calls beyond the threads only queue.
         (made(None, (interval(0.3, queued=4.0),), parallel={"decode": 9}), "input", "no trace", "--profile"),
+        # As many threads as CPUs are not too many.
+        (made(None, (interval(0.3, queued=4.0),), threads=2), "input", "no trace", "--profile"),
         (made(None, (interval(0.01, queued=4.0),)), "compute", "", ""),
         (made(None, (interval(0.01, queued=0.5),), threads=16), "compute", "", ""),
     ],
@@ -104,6 +106,26 @@ def test_what_bounds_a_run_is_told(of: Run, kind: str, said: str, change: str) -
     found = diagnose(of)
     assert found.kind == kind, found
     assert said in found.because and change in found.advice
+
+
+def test_no_more_reads_are_advised_than_gain_anything() -> None:
+    found = diagnose(replace(made(trace(0.8, read=390.0)), at_once={"read": 200}))
+    assert "data.parallel.read=256 if" in found.advice, found
+
+
+def test_longer_intervals_count_for_more_in_shares_and_those_of_more_steps_in_times() -> None:
+    run = made(None, ({**interval(0.1), "seconds": 3.0}, {**interval(0.5), "steps": 30}))
+    assert run.wait_fraction == pytest.approx(0.2)
+    assert run.mean("wait_ms", "mean") == pytest.approx(40)
+    assert run.total("images") == 1600
+
+
+def test_traces_are_in_the_order_of_the_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "find_trace", lambda folder: folder / "trace")
+    names = ["rank-1", "rank-2", "rank-10"]
+    for name in names:
+        (tmp_path / name).mkdir()
+    assert runs.trace_paths(tmp_path) == [tmp_path / "trace", *(tmp_path / name / "trace" for name in names)]
 
 
 @pytest.mark.parametrize("at_once", [{"read": 64, "crop": 3}, {"gather": 3}])
@@ -198,6 +220,7 @@ def test_a_recorded_trace_is_read_stage_by_stage(recorded: Path) -> None:
     assert (drawn["wait for input"], drawn["training step"], drawn["read"], drawn["decode"]) == (16, 16, 225, 23)
 
 
+@pytest.mark.full("xprof, which reads the marks, is large: recorded traces are above")
 def test_a_real_trace_has_its_stages_and_its_folder_is_a_run(sample: SampleData, tmp_path: Path) -> None:
     config = load_config(sample.config(tmp_path / "c.json"), ["data.storage_delay_ms=10"])
     take_trace(config, World(threads=2), Window(5, 21), tmp_path / "run")
@@ -212,6 +235,8 @@ def test_a_real_trace_has_its_stages_and_its_folder_is_a_run(sample: SampleData,
     assert found.at_once["read"] == 64 and found.at_once["crop"] == 3
     assert found.data.storage_delay_ms == 10
     # TensorBoard measures between marks of steps that say that they are its roots.
+    from xprof.profile_data import ProfileData
+
     (plane,) = (each for each in ProfileData.from_file(str(found.trace.path)).planes if each.name == "/host:CPU")
     marks = [dict(event.stats) for line in plane.lines for event in line.events if event.name == "train"]
     assert [(int(mark["step_num"]), int(mark["_r"])) for mark in marks] == [(number, 1) for number in range(5, 21)]

@@ -6,11 +6,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import numpy as np
 import pytest
-from moto.server import ThreadedMotoServer
 
+from tests.support.bucket import KEYS, s3
 from tests.support.commands import finish, start_ranks
 from tests.support.hub import hub
 from tests.support.routes import CLASSES, SMALL, samples, write_coco, write_csv, write_files, write_parquet
@@ -24,8 +23,6 @@ from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
 
 SAMPLES = samples(12)
-# What moto accepts; also for users with credentials.
-KEYS = {"key": "testing", "secret": "testing"}
 
 # Prints a digest of all images, as a rank of mpirun.
 PROGRAM = """
@@ -166,13 +163,7 @@ def test_one_rank_of_a_host_copies(root: Path, server: Server) -> None:
 
 
 def test_tables_in_a_bucket_are_split_by_their_names(root: Path) -> None:
-    made = ThreadedMotoServer(port=0, verbose=False)
-    made.start()
-    try:
-        endpoint = "http://{}:{}".format(*made.get_host_and_port())
-        keys = {"aws_access_key_id": KEYS["key"], "aws_secret_access_key": KEYS["secret"]}
-        client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **keys)
-        client.create_bucket(Bucket="tables")
+    with s3("tables") as (endpoint, client):
         for name in ("train.parquet", "val.parquet"):
             client.put_object(Bucket="tables", Key=f"birds/{name}", Body=(root / name).read_bytes())
         options, index = {"endpoint_url": endpoint, **KEYS}, root.parent / "index"
@@ -180,8 +171,6 @@ def test_tables_in_a_bucket_are_split_by_their_names(root: Path) -> None:
         for split in ("train", "test"):
             there = split_of(index, {"path": "s3://tables/birds"}, split, options=options)
             assert_equal(there, split_of(index, {"path": str(root)}, split))
-    finally:
-        made.stop()
 
 
 def test_tables_on_the_hub(root: Path) -> None:

@@ -5,12 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import fsspec
 import pytest
-from moto.server import ThreadedMotoServer
 
 from tests.support.batches import crops
+from tests.support.bucket import s3
 from tests.support.images import encoded, picture
 from tfpipe import Config, Loader, World, make_config
 from tfpipe.data.sources import folders as module
@@ -73,6 +72,8 @@ def test_a_share_of_test_data_is_that_of_local_folders(root: Path, url: str, tmp
         names[split] = [path.removeprefix(f"{url}/") for path in far]
         assert names[split] == [str(Path(path).relative_to(root)) for path in near]
     assert len(names["test"]) == 6 and not set(names["train"]) & set(names["test"])
+    other = load_split(config_of(url, tmp_path / "index", **{**share, "test_seed": 4}).data, "test", World())
+    assert names["test"] != [path.removeprefix(f"{url}/") for path in other.catalog.paths], "not the stored list"
 
 
 def test_a_bucket_is_listed_once_until_a_class_is_added(
@@ -113,35 +114,26 @@ def options(endpoint: str) -> dict:
 
 
 @pytest.fixture(scope="module")
-def store() -> Iterator[str]:
-    """The address of an S3 with an empty bucket."""
-    server = ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    client_of(f"http://{host}:{port}").create_bucket(Bucket=BUCKET)
-    yield f"http://{host}:{port}"
-    server.stop()
+def store() -> Iterator[tuple[str, Any]]:
+    """The address of an S3 with an empty bucket, and a client."""
+    with s3(BUCKET) as made:
+        yield made
 
 
-def client_of(url: str) -> Any:
-    keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
-    return boto3.client("s3", endpoint_url=url, region_name="us-east-1", **keys)
-
-
-def test_a_bucket_of_s3(root: Path, tmp_path: Path, store: str) -> None:
+def test_a_bucket_of_s3(root: Path, tmp_path: Path, store: tuple[str, Any]) -> None:
     """And with empty objects that stand for the folders, as its console writes them."""
-    client = client_of(store)
+    endpoint, client = store
     for file in filter(Path.is_file, root.rglob("*")):
         client.put_object(Bucket=BUCKET, Key=str(file.relative_to(root)), Body=file.read_bytes())
     for folder in ("train/", "train/cat/", "val/"):
         client.put_object(Bucket=BUCKET, Key=folder, Body=b"")
-    assert_alike(config_of(root), config_of(f"s3://{BUCKET}", tmp_path / "index", {"options": options(store)}))
+    assert_alike(config_of(root), config_of(f"s3://{BUCKET}", tmp_path / "index", {"options": options(endpoint)}))
 
 
 @pytest.mark.full("thousand requests; the store's own parts of a listing are joined by s3fs")
-def test_a_folder_of_s3_with_more_names_than_one_answer_has(tmp_path: Path, store: str) -> None:
-    client = client_of(store)
+def test_a_folder_of_s3_with_more_names_than_one_answer_has(tmp_path: Path, store: tuple[str, Any]) -> None:
+    endpoint, client = store
     for key in ("dog/0", *(f"cat/{number:04}" for number in range(1001))):
         client.put_object(Bucket=BUCKET, Key=f"many/{key}.jpg", Body=b"x")
-    config = config_of(f"s3://{BUCKET}/many", tmp_path / "index", {"options": options(store)})
+    config = config_of(f"s3://{BUCKET}/many", tmp_path / "index", {"options": options(endpoint)})
     assert len(load_split(config.data, "train", World()).catalog) == 1002

@@ -6,21 +6,24 @@ import shutil
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE
 
-import boto3
 import numpy as np
 import pytest
 import tensorflow as tf
-from moto.server import ThreadedMotoServer
 
 from tests.support.batches import assert_same, batches, crops, crops_in, known_crops
+from tests.support.bucket import KEYS, s3
 from tests.support.commands import ROOT, WARM, ensure_server, finish
 from tests.support.configs import config_here, config_of
 from tests.support.sample import SampleData
 from tests.support.server import Server, serving
+from tests.support.targets import catalog_of, data_config
 from tfpipe import Stream, World, build_dataset
+from tfpipe.config import Remote
 from tfpipe.data.catalog.layout import LAYOUTS, existing
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.crop_counts import count_crops
@@ -28,6 +31,7 @@ from tfpipe.data.failures.diagnose import find_failure, to_named_error
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.sources.remote import fetcher as remote
 from tfpipe.data.sources.remote.cache import Cache
+from tfpipe.data.sources.remote.source import UrlSplit
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.index import build_index
 
@@ -42,8 +46,6 @@ next(batches)
 print("begun", flush=True)
 sys.stdin.readline()
 """
-# What moto accepts; also for users with credentials.
-KEYS = {"key": "testing", "secret": "testing"}
 
 
 @pytest.fixture
@@ -53,26 +55,12 @@ def server(sample: SampleData):
 
 
 @pytest.fixture(scope="module")
-def store(sample: SampleData):
+def store(sample: SampleData) -> Iterator[str]:
     """The address of an S3 that holds the sample."""
-    made = ThreadedMotoServer(port=0, verbose=False)
-    made.start()
-    try:
-        host, port = made.get_host_and_port()
-        url = f"http://{host}:{port}"
-        client = boto3.client(
-            "s3",
-            endpoint_url=url,
-            region_name="us-east-1",
-            aws_access_key_id=KEYS["key"],
-            aws_secret_access_key=KEYS["secret"],
-        )
-        client.create_bucket(Bucket=BUCKET)
+    with s3(BUCKET) as (endpoint, client):
         for file in (path for path in sample.root.rglob("train/*/*") if path.is_file()):
             client.put_object(Bucket=BUCKET, Key=str(file.relative_to(sample.root)), Body=file.read_bytes())
-        yield url
-    finally:
-        made.stop()
+        yield endpoint
 
 
 @pytest.mark.parametrize(
@@ -175,6 +163,18 @@ def test_a_file_that_cannot_be_used_is_named_by_its_url(sample: SampleData, tmp_
         )
 
 
+def test_an_image_is_forgotten_with_its_xml_and_no_other(tmp_path: Path) -> None:
+    names = [f"http://host/x/{number}" for number in range(2)]
+    listed = catalog_of([0, 0], ["/a/0.xml", "/a/1.xml"])
+    folders = {"paths": FileList.of(f"{name}.JPEG" for name in names), "annotation_folders": ["http://host/x/"]}
+    remote = Remote(cache=tmp_path / "cache")
+    cache = Cache(remote)
+    cache.keep({f"{name}{ending}": b"contents" for name in names for ending in (".JPEG", ".xml")})
+    UrlSplit(data_config(remote=remote), replace(listed, **folders), World()).evict(1)
+    assert [cache.find(f"{names[0]}{ending}") for ending in (".JPEG", ".xml")] == [b"contents"] * 2
+    assert [cache.find(f"{names[1]}{ending}") for ending in (".JPEG", ".xml")] == [None] * 2
+
+
 def test_the_second_epoch_comes_from_the_cache(sample: SampleData, index: str, tmp_path: Path, server: Server) -> None:
     config = config_of(sample, tmp_path, server.url, {"cache": str(tmp_path / "cache")})
     dataset = build_dataset(config, "test", with_positions=True)
@@ -230,7 +230,7 @@ def test_a_program_ends_while_a_server_does_not_answer(sample: SampleData, tmp_p
         assert server.asked.total() >= 104, "four are under way"
         # Those would be given up after 30 s, and repeated eight times.
         program.stdin.write("\n")
-        done = finish(program, timeout_s=120)
+        done = finish(program)
     finally:
         program.kill()
     assert done.code == 0, done.err

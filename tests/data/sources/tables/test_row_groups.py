@@ -6,15 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import boto3
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
-from moto.server import ThreadedMotoServer
 
 from tests.support.batches import assert_same, batches
+from tests.support.bucket import KEYS, s3
 from tests.support.routes import SMALL, samples, write_csv, write_files, write_parquet
 from tests.support.server import Server, versioned
 from tfpipe import Config, Loader, World
@@ -30,7 +29,6 @@ SAMPLES = samples(36)
 FILES = [sample.file for sample in SAMPLES]
 # Paths in a Parquet file of the images' bytes.
 LEAVES = ("image", "image.bytes")
-KEYS = {"key": "testing", "secret": "testing"}
 
 
 @pytest.fixture(autouse=True)
@@ -111,19 +109,11 @@ def test_samples_are_those_of_local_files_and_a_row_group_is_fetched_once(
 
 
 def test_tables_in_a_bucket(root: Path) -> None:
-    made = ThreadedMotoServer(port=0, verbose=False)
-    made.start()
-    try:
-        endpoint = "http://{}:{}".format(*made.get_host_and_port())
-        keys = {"aws_access_key_id": KEYS["key"], "aws_secret_access_key": KEYS["secret"]}
-        client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **keys)
-        client.create_bucket(Bucket="groups")
+    with s3("groups") as (endpoint, client):
         for path in root.iterdir():
             client.put_object(Bucket="groups", Key=f"birds/{path.name}", Body=path.read_bytes())
         there = config_of(root, "s3://groups/birds", options={"endpoint_url": endpoint, **KEYS})
         assert_same(batches(there, count=12), batches(config_of(root, str(root)), count=12))
-    finally:
-        made.stop()
 
 
 @pytest.mark.parametrize("kind", ["struct", "large_binary", "empty groups", "dictionary"])
