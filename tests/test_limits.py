@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import full
 from tests.support.commands import ROOT
-from tests.support.limits import EXCEPTIONS, MOST, beyond
+from tests.support.limits import EXCEPTIONS, GATE_CPU_S, MOST, beyond, beyond_in_gate
 
 TRIPLES, ORDER, ASKED = MOST
 TAKES = 'def f{}(data: "DataConfig | None", world, *, catalog: "Catalog") -> None: ...\n'
@@ -66,6 +67,37 @@ def test_what_is_beyond_a_limit_is_named(files: dict[str, str], message: str, tm
 
 def test_what_is_within_the_limits_is_not(tmp_path: Path) -> None:
     assert found(tmp_path, LEGAL) == []
+
+
+def test_the_tests_time_has_a_budget(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    for name in ("test_a.py", "test_b.py"):
+        (tmp_path / "tests" / name).touch()
+    table = tmp_path / "tests/durations.tsv"
+    assert list(beyond_in_gate(tmp_path)) == [], "where nothing is recorded"
+    table.write_text(f"file\ttests\tcpu_s\twall_s\ntests/test_a.py\t9\t{GATE_CPU_S - 6}\t9.0\n")
+    assert list(beyond_in_gate(tmp_path)) == []
+    table.write_text(f"{table.read_text()}tests/test_c.py\t9\t2.0\t9.0\n(starting)\t0\t0.5\t0.0\n")
+    gone, (_, total) = beyond_in_gate(tmp_path)
+    assert gone[1].startswith("tests/test_c.py: is in tests/durations.tsv and is gone")
+    assert total.startswith(f"tests/durations.tsv: {GATE_CPU_S + 2} CPU seconds, more than {GATE_CPU_S}; most of it:\n")
+
+
+def test_each_row_of_what_only_the_full_run_holds_names_a_test(collected: list[str] | None) -> None:
+    missing = full.table().unmatched(collected or [])
+    if collected is None:  # a part of the tests was asked for: their files must be there
+        missing = [row for row in full.table().exact if not (ROOT / row.partition("::")[0]).exists()]
+    assert missing == []
+
+
+def test_what_only_the_full_run_holds_is_read_with_its_reason() -> None:
+    table = full.parse("# A heading.\n\n# Two lines\n# of a reason\na/test_b.py::test_c[1]\nd/*[2.0]\n")
+    assert table.reason_of("tests/a/test_b.py::test_c[1]") == "Two lines of a reason"
+    assert table.reason_of("tests/d/test_e.py::test_f[2.0]") == "Two lines of a reason"
+    for other in ("tests/a/test_b.py::test_c[10]", "tests/d/test_e.py::test_f[210]", "tests/a/test_b.py::test_c"):
+        assert table.reason_of(other) is None
+    assert table.unmatched(["tests/d/x[2.0]"]) == ["tests/a/test_b.py::test_c[1]"]
+    assert len(table.unmatched([])) == 2
 
 
 def test_the_linters_see_imports_of_type_checkers_booleans_and_types() -> None:

@@ -1,4 +1,4 @@
-"""Limits of tfpipe's modules, functions, names and docstrings: python tests/support/limits.py [ROOT].
+"""Limits of tfpipe's modules, functions and names, and of the tests' time: python tests/support/limits.py [ROOT].
 
 Prints everything beyond them, and exceptions that nothing needs any more; the exit code is 1 if there is any. Nested
 functions count as part of the outer one and on their own.
@@ -19,6 +19,12 @@ MODULE_LINES, FUNCTION_LINES, PARAMETERS = 400, 60, 6
 MODULES, MODULES_OF = 15, {"tfpipe/data": 7}
 # A docstring begins with the noun that it is about, or with the verb.
 FIRST_WORDS = {"Of", "What", "Where", "Who", "Such", "As"}
+
+GATE_CPU_S, NEW_FILE_CPU_S = 1000, 5
+"""CPU seconds of `make test` by tests/durations.tsv, so that it ends within ten minutes, and of a file without a row.
+
+The sum only falls: what a new test takes, another one gives, or goes to tests/full.txt.
+"""
 
 TRIPLE = {"config": {"Config", "DataConfig"}, "world": {"World"}, "catalog": {"Catalog"}}
 """Names of parameters that rarely stand together, and the types that give them away under another name."""
@@ -132,8 +138,24 @@ def beyond_in_package(texts: dict[str, str], trees: dict[str, ast.Module]) -> It
         yield "circle", f"modules import each other in a circle: {' -> '.join(error.args[1])}"
 
 
+def beyond_in_gate(root: Path) -> Iterator[tuple[str, str]]:
+    """Yields the excess of the tests' recorded time, and the rows of files that are gone."""
+    table = root / "tests/durations.tsv"
+    rows = [line.split("\t") for line in table.read_text().splitlines()[1:]] if table.exists() else []
+    cpu_s = {row[0]: float(row[2]) for row in rows}
+    files = {str(path.relative_to(root)) for path in (root / "tests").rglob("test_*.py")}
+    for name in sorted(name for name in cpu_s.keys() - files if name.startswith("tests/")):
+        yield name, f"{name}: is in tests/durations.tsv and is gone; run make durations"
+    total = sum(cpu_s.values()) + NEW_FILE_CPU_S * len(files - cpu_s.keys())
+    if rows and total > GATE_CPU_S:
+        most = sorted(cpu_s, key=lambda name: -cpu_s[name])[:5]
+        longest = "".join(f"\n  {name} {cpu_s[name]:.0f}" for name in most)
+        yield "gate", f"tests/durations.tsv: {total:.0f} CPU seconds, more than {GATE_CPU_S}; most of it:{longest}"
+
+
 def beyond(root: Path) -> Iterator[tuple[str, str]]:
     """Yields everything beyond the limits: its key in EXCEPTIONS, and the message."""
+    yield from beyond_in_gate(root)
     paths = sorted((root / "tfpipe").rglob("*.py"))
     texts = {str(path.relative_to(root)): path.read_text() for path in paths}
     trees = {name: ast.parse(text) for name, text in texts.items()}

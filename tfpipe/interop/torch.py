@@ -73,14 +73,14 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
             ConfigError: a filelist, a label or an annotation folder cannot be used, this rank would get no crop, or
                 torchrun has started several processes and torch.distributed is not initialised.
         """
-        device = torch.device("cpu" if device is None else device)
-        if device.type == "cuda" and device.index is None:
-            device = torch.device("cuda", torch.cuda.current_device())
+        target = torch.device("cpu" if device is None else device)
+        if target.type == "cuda" and target.index is None:
+            target = torch.device("cuda", torch.cuda.current_device())
         if gather is None and dist.is_available() and dist.is_initialized():
             gather = _gather
         options: dict[str, Any] = {"timeout_s": timeout_s, "catalog": catalog, "gather": gather, **keys}
-        super().__init__(data, split, world or _world(), 0 if device.type == "cpu" else 1, positions, **options)
-        self._device, self._channels_first = device, channels_first
+        super().__init__(data, split, world or _world(), 0 if target.type == "cpu" else 1, positions, **options)
+        self._device, self._channels_first = target, channels_first
 
     def __iter__(self) -> "Loader":
         if get_worker_info() is not None:
