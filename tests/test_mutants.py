@@ -1,8 +1,94 @@
-"""The faults of tests/mutants.py still fit the source that they change."""
+"""The faults of tests/mutants still fit the source that they change, and its runner counts them."""
 
-from tests.mutants import MUTANTS, ROOT
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.mutants import TABLES
+from tests.mutants import __main__ as runner
+from tests.mutants.mutant import Mutant
+from tests.support.changed import Graph
+
+FAULTS = [fault for table in TABLES.values() for fault in table]
+FAULT = Mutant("data/x.py", "a", "b")
 
 
 def test_each_fault_changes_one_place():
-    places = {(fault.file, fault.old): (ROOT / "tfpipe" / fault.file).read_text().count(fault.old) for fault in MUTANTS}
-    assert set(places.values()) == {1}, [place for place, count in places.items() if count != 1]
+    counts = {(fault.file, fault.old): runner.places(fault) for fault in FAULTS}
+    assert set(counts.values()) == {1}, [place for place, count in counts.items() if count != 1]
+
+
+def test_no_fault_is_there_twice_or_changes_nothing():
+    same = Counter((fault.file, fault.old, fault.new) for fault in FAULTS)
+    assert [fault for fault, count in same.items() if count > 1] == []
+    assert [fault for fault in FAULTS if fault.old == fault.new] == []
+
+
+def test_the_tables_have_as_many_faults_as_the_runner_says():
+    assert len(FAULTS) >= 80
+    (counted,) = re.findall(r"Puts (\d+) small faults", runner.__doc__)
+    assert int(counted) == len(FAULTS)
+    for name in TABLES:
+        (counted,) = re.findall(rf"(\d+) in {name}\.py", runner.__doc__)
+        assert int(counted) == len(TABLES[name])
+
+
+def test_the_tests_that_faults_name_are_there():
+    named = {name.partition("::")[0] for fault in FAULTS for name in fault.tests.split()}
+    assert [name for name in named if not (runner.ROOT / "tests" / name).exists()] == []
+
+
+def test_named_tests_run_first_then_the_nearest_then_all_others():
+    texts = dict.fromkeys(("tfpipe/data/x.py", "tests/data/test_x.py", "tests/test_far.py", runner.IGNORED), "")
+    graph = Graph(Path(), texts, {"tfpipe/data/x.py": {"tests/test_far.py"}})
+    texts |= dict.fromkeys(("tests/order/test_a.py", "tests/order/test_b.py"), "")
+    assert list(runner.stages(graph, FAULT, {})) == [
+        ("0", ["tests/data/test_x.py", "tests/test_far.py"]),
+        ("all", ["tests/order/test_a.py", "tests/order/test_b.py"]),
+    ]
+    assert list(runner.stages(graph, FAULT._replace(tests="test_far.py order"), {})) == [
+        ("named", ["tests/test_far.py", "tests/order"]),
+        ("0", ["tests/data/test_x.py"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("missed", "only_full", "invalid", "code"), [(0, 0, 0, 0), (1, 1, 0, 0), (1, 0, 1, 0), (2, 1, 0, 1), (0, 0, 3, 1)]
+)
+def test_nine_in_ten_must_be_found_by_tests_that_pass_without_the_fault(
+    missed: int, only_full: int, invalid: int, code: int, capsys: pytest.CaptureFixture[str]
+):
+    ends = (
+        [("", False)] * missed + [("tests/test_c.py::c", True)] * only_full + [("tests/test_b.py::b", False)] * invalid
+    )
+    ends += [("tests/test_a.py::a", False)] * (20 - len(ends))
+    results = [
+        runner.Result(FAULT._replace(new=str(number)), test, "0", full) for number, (test, full) in enumerate(ends)
+    ]
+    assert runner.report(results, {"tests/test_b.py::b"}) == code
+    out = capsys.readouterr().out
+    assert out.count("MISSED") == missed + only_full and out.count("INVALID") == invalid
+    assert f"{20 - missed - only_full - invalid} of 20 faults" in out
+
+
+@pytest.mark.parametrize(
+    ("out", "test"),
+    [
+        ("tests/a.py::t[1 - b] PASSED [ 50%]\ntests/a.py::t[2 - c] FAILED   [100%]\n", "tests/a.py::t[2 - c]"),
+        ("tests/a.py::t ERROR                                     [ 10%]\n", "tests/a.py::t"),
+    ],
+)
+def test_the_test_that_fails_is_named(out: str, test: str):
+    assert runner.VERDICT.findall(out) == [test]
+
+
+@pytest.mark.parametrize("end", ["", " Fatal Python error: Segmentation fault", " FAILED [ 3%]"])
+def test_the_test_in_which_pytest_hangs_or_crashes_is_named(end: str):
+    out = f"tests/a.py::t[x y] PASSED [ 1%]\ntests/b.py::u[x y]{end}"
+    assert runner.STARTED.findall(out)[-1] == "tests/b.py::u[x y]"
+
+
+def test_a_file_that_cannot_be_imported_is_named():
+    assert runner.SUMMARY.findall("ERROR tests/a.py - NameError: x\nERROR tests/b.py") == ["tests/a.py", "tests/b.py"]

@@ -1,0 +1,122 @@
+"""Faults in sources, labels, targets, views and mixing."""
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS = (
+    # The order of weighted samples.
+    Mutant(
+        "data/order/weighted.py",
+        'np.searchsorted(ends, points, side="right")',
+        'np.searchsorted(ends, points, side="left")',
+        "data/order/test_weighted.py",
+    ),
+    Mutant(
+        "data/order/weighted.py",
+        'tf.searchsorted(table, points, side="right"',
+        'tf.searchsorted(table, points, side="left"',
+        "data/order/test_weighted.py",
+    ),
+    # Class folders and annotations.
+    Mutant(
+        "data/sources/folders.py",
+        "min(round(len(members) * source.test_share), len(members) - 1)",
+        "round(len(members) * source.test_share)",
+        "data/sources/test_folders.py",
+    ),
+    Mutant(
+        "data/sources/folders.py",
+        "if str(other) != str(folder)), *test]",
+        "if str(other) != str(folder))]",
+        "data/sources/test_folders.py",
+    ),
+    Mutant("data/annotations/yolo.py", '("val", "test")', '("test", "val")', "data/annotations/test_yolo.py"),
+    Mutant(
+        "data/annotations/yolo.py", "min(numbers) < -TOLERANCE", "min(numbers) < 0", "data/annotations/test_yolo.py"
+    ),
+    Mutant(
+        "data/sources/tables/coco.py", "np.where(low == high, high, -1)", "high", "data/sources/tables/test_coco.py"
+    ),
+    # Caches.
+    Mutant("data/sources/cache.py", "for kind in KINDS:", "for kind in KINDS[:1]:", "data/sources/test_cache.py"),
+    Mutant(
+        "data/sources/remote/source.py",
+        "forget(self.catalog.opened(item))",
+        "forget(self.catalog.opened(item)[:1])",
+        "data/sources/remote/test_source.py",
+    ),
+    Mutant(
+        "data/sources/remote/source.py",
+        "forget(self.catalog.opened(item))",
+        "forget(self.catalog.opened(item)[1:])",
+        "data/sources/remote/test_source.py",
+    ),
+    # Tables, tar shards, TFRecords and archives.
+    Mutant(
+        "data/sources/tables/columns.py",
+        "values[first] for name, values",
+        "values[: len(first)] for name, values",
+        "data/sources/tables/test_columns.py",
+    ),
+    Mutant(
+        "data/sources/tables/table.py",
+        'if split == "test" and source.test_images is not None',
+        "if source.test_images is not None",
+        "data/sources/tables/test_coco.py",
+    ),
+    Mutant(
+        "data/sources/packed/webdataset.py",
+        "label = label if own_label is None or tags is not None else",
+        "label = label if tags is not None else",
+        "data/sources/packed/test_webdataset.py",
+    ),
+    Mutant(
+        "data/sources/packed/tfrecords.py",
+        "(labels < 0) | (labels >= len(classes))",
+        "(labels < 0) | (labels > len(classes))",
+        "data/sources/packed/test_tfrecords.py",
+    ),
+    Mutant(
+        "data/sources/packed/archive.py",
+        "most = max(likeness.values(), default=0)",
+        "most = min(likeness.values(), default=0)",
+        "data/sources/packed/test_archive.py",
+    ),
+    # Targets, views and mixing.
+    Mutant("data/targets/masks.py", "VOID = 255", "VOID = 0", "data/targets/test_masks.py"),
+    Mutant(
+        "data/targets/boxes.py",
+        "visible >= min_visible * area",
+        "visible > min_visible * area",
+        "data/targets/test_boxes.py",
+    ),
+    Mutant(
+        "data/targets/labels.py",
+        "if (counts > most).any():",
+        "if (counts >= most).any():",
+        "data/targets/test_labels.py",
+    ),
+    Mutant("config/data.py", "self.seed + number * APART", "self.seed + number", "data/test_views.py"),
+    Mutant(
+        "data/images/mix.py",
+        "tf.minimum(middle + half, shape) - corner",
+        "tf.minimum(2 * half, shape - corner)",
+        "data/images/test_mix.py",
+    ),
+    Mutant(
+        "data/pipeline.py",
+        "return split.training and split.config.mix is not None",
+        "return split.config.mix is not None",
+        "data/test_mix.py",
+    ),
+    # Lengths, and what a run shares with its continuation.
+    Mutant(
+        "data/crop_counts.py",
+        "len(catalog) // split.world.size + 1)",
+        "len(catalog) // split.world.size)",
+        "data/test_crop_counts.py",
+    ),
+    Mutant("data/contract.py", "return _digest(texts, *(", "return _digest(*(", "data/test_contract.py"),
+    Mutant(
+        "data/epochs.py", "end - min(max(first, self.step), end)", "end - max(first, self.step)", "data/test_epochs.py"
+    ),
+)
