@@ -34,6 +34,7 @@ from tfpipe.collectives.launch import find_launch, launch_identity, stray_size
         pytest.param(JAX, "JAX_COORDINATOR_ADDRESS", id="jax"),
         pytest.param(TF_CONFIG, "", id="tf-config"),
         pytest.param(HYDRA | {"TFPIPE_LAUNCH": "7"}, "TFPIPE_LAUNCH", id="told"),
+        pytest.param(HYDRA | {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "2"}, "SLURM_STEP_ID", id="hydra-by-srun"),
     ],
 )
 def test_the_ranks_of_a_launch_share_what_other_launches_do_not_have(environ: dict[str, str], changed: str) -> None:
@@ -65,6 +66,7 @@ def test_the_shell_of_an_interactive_allocation_is_no_rank(step: str) -> None:
         ({}, ""),
         ({"RANK": "0", "WORLD_SIZE": "1"}, ""),
         ({"RANK": "3", "WORLD_SIZE": "4"}, "WORLD_SIZE=4"),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, "WORLD_SIZE=2"),
         ({"WORLD_SIZE": "4", "MASTER_ADDR": "node-0"}, "WORLD_SIZE=4"),
         ({"WORLD_SIZE": "many"}, ""),
         (PYTORCH, ""),

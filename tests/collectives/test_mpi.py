@@ -1,13 +1,17 @@
-"""When MPI connects the ranks of a training without Horovod.
+"""When MPI connects the ranks of a training without Horovod, and how it divides tensors among them.
 
 tests/test_mpi.py has the collectives themselves, on ranks that mpirun has started.
 """
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.support.commands import WARM, Finished, finish, run_ranks, start
+from tfpipe.collectives.mpi import MpiCollectives
 
 DETECT = """
 import logging, sys
@@ -55,3 +59,34 @@ def test_tensorflow_connects_ranks_that_mpi4py_does_not(tmp_path: Path, missing:
         assert rank.code == 0, rank.err
         assert rank.out.splitlines()[-1] == "tensorflow [0, 1]"
         assert ("mpi4py sees 1 of 2 ranks" in rank.err) == (not missing)
+
+
+class Equal:
+    """The communicator of rank 0 of several ranks that all have the same vector, of one value."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def Allreduce(self, vector: np.ndarray, total: np.ndarray) -> None:
+        total[:] = self.size * vector
+
+    def Alltoall(self, vector: list[Any], shares: list[Any]) -> None:
+        shares[0][:] = np.tile(vector[0][: len(vector[0]) // self.size], self.size)
+
+    def Allgather(self, share: list[Any], vector: list[Any]) -> None:
+        vector[0][:] = np.tile(share[0], self.size)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_tensors_of_any_number_of_elements_are_averaged_by_any_number_of_ranks(size: int) -> None:
+    """Each rank adds an equal share of a message, also of half floats, whose sum of 7 ranks would overflow."""
+    ranks = MpiCollectives.__new__(MpiCollectives)
+    ranks._world, ranks._byte, ranks.size = Equal(size), None, size
+    for dtype, value in (("float32", 3.0), ("float16", 3e4), ("bfloat16", 1e37)):
+        for shapes in ([(1,)], [(4,), (2, 3), ()], [(0,), (5,)]):
+            tensors = [tf.fill(shape, tf.cast(value, dtype)) for shape in shapes]
+            for compressed in (False, dtype == "float32"):
+                means = ranks.average(tensors, "gradients", compressed)
+                assert [mean.dtype for mean in means] == [tensor.dtype for tensor in tensors]
+                for mean, tensor in zip(means, tensors, strict=True):
+                    np.testing.assert_array_equal(mean.numpy(), tensor.numpy())

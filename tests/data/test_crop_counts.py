@@ -24,7 +24,8 @@ from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
 from tfpipe.data.catalog.boxes import read_boxes
 from tfpipe.data.catalog.storage import LocalFiles, Storage
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.crop_counts import CropCount, check_share, count_crops
+from tfpipe.data.crop_counts import CropCount, check_share, count_crops, crops_left, own_crops
+from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.sources.files import FileSplit
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
@@ -153,6 +154,27 @@ def test_an_xml_that_has_gone_stops_the_count_by_name(tmp_path: Path) -> None:
     split = split_of([LABEL], ["/nowhere/0.xml"])
     with pytest.raises(ConfigError, match=r"/nowhere/0\.xml"):
         count_crops(split)
+
+
+def test_weighted_images_without_an_object_give_no_crop(tmp_path: Path) -> None:
+    split = split_of([BY_OBJECT] * len(XMLS), write_xmls(tmp_path, XMLS), label_source="object")
+    weighted = replace(split, catalog=replace(split.catalog, weights=np.ones(len(XMLS))))
+    assert count_crops(weighted) == CropCount(0 + 2 + 0 + 2 + 1 + 1 + 0 + 1, exact=False)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_rest_of_a_test_pass_is_counted_by_rank(size: int) -> None:
+    counts = [2, 1, 3, 1, 2, 1, 4]
+    owners = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    boxes = Boxes(owners, np.tile(np.float32(WHOLE), (len(owners), 1)), np.full(len(owners), LABEL, np.int32))
+    catalog = replace(catalog_of([LABEL] * len(counts), split="test"), boxes=boxes)
+    for rank in range(size):
+        split = FileSplit(data_config(crop="boxes", test_crop="boxes"), catalog, World(rank, size))
+        mine = [(image, crop) for image in range(rank, len(counts), size) for crop in range(counts[image])]
+        assert own_crops(split) == len(mine)
+        for done, crop in enumerate(mine):
+            assert crops_left(split, Stream.start(size).moved(rank, Cursor(*crop))) == len(mine) - done
+        assert crops_left(split, Stream.start(size).moved(rank, Cursor.after(mine[-1]))) == 0
 
 
 @pytest.mark.parametrize("known", [True, False])

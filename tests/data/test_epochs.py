@@ -43,6 +43,7 @@ def test_an_epoch_has_a_length_which_progress_bars_show(root: Path) -> None:
         next(loader)
         assert len(loader.epoch()) == len(loader.epoch(2)) == 5 == len(list(loader.epoch()))
         assert len(loader.epoch()) == 6 and loader.step == 18, "the next one"
+        assert list(loader.epoch(2)) == [] and len(loader.epoch(2)) == len(loader.epoch(1)) == 0, "they are over"
         with pytest.raises(ValueError, match="epoch 1 begins at step 6, and 18 steps are done"):
             next(loader.epoch(1))
     with load(root, "test", **SMALL) as test:
@@ -53,6 +54,9 @@ def test_an_epoch_has_a_length_which_progress_bars_show(root: Path) -> None:
             assert len(rest.epoch()) == len(list(rest.epoch())) == 2 and len(rest.epoch()) == 3
     with load(root, **SMALL, steps_per_epoch=4) as loader:
         assert len(loader) == len(list(loader.epoch())) == int(loader.dataset().cardinality()) == 4
+    with load(root, **SMALL | {"batch_size": [[0, 4], [1, 8]]}) as loader:
+        assert [len(loader.epoch(number)) for number in (0, 1)] == [6, 3]
+        assert int(loader.dataset().cardinality()) == -2, "not that of every epoch"
 
 
 def test_an_iteration_over_the_dataset_is_an_epoch(root: Path) -> None:

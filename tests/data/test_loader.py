@@ -16,6 +16,8 @@ from tests.support.gathers import Gather, on_all
 from tests.support.sample import SampleData
 from tfpipe import ConfigError, Loader, TfpipeError, World, build_dataset, load_config
 from tfpipe.config import Config
+from tfpipe.data.failures.missing import DroppedSample
+from tfpipe.data.split import Failure
 
 
 @pytest.fixture
@@ -327,6 +329,44 @@ def test_a_thread_of_an_earlier_pass_gets_no_batch_of_the_next(config: Config) -
         first = next(later)
         assert list(earlier) == []
         assert positions([first, *later]) == whole
+
+
+def test_closing_ends_the_thread_also_while_an_error_is_kept(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The traceback of an error that is kept refers to the Taker, which is then not collected."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with Loader(config, timeout_s=60) as loader:
+        loader.start()
+        thread = loader._taker._thread
+        monkeypatch.setattr(loader.meter, "take", interrupt)
+        with pytest.raises(KeyboardInterrupt) as kept:
+            next(loader)
+        loader.close()
+    thread.join(10)
+    assert kept.tb is not None and not thread.is_alive()
+
+
+def test_a_pass_whose_last_batches_were_not_used_is_continued_after_a_close(config: Config) -> None:
+    with Loader(config, "test", positions=True) as loader:
+        loader.commit()
+        whole = positions(list(loader))
+        loader.commit(2)
+        loader.close()
+        assert not loader.state_dict()["ended"]
+        assert positions([next(loader) for _ in range(len(loader) - 2)]) == whole[16:]
+
+
+def test_an_own_limit_of_bad_files_takes_the_place_of_the_configs(config: Config) -> None:
+    """Half of 96 samples may be left out; the config lets none be."""
+    bad = [DroppedSample(number, Failure(f"/{number}.jpg", "the file is empty")) for number in range(49)]
+    with Loader(config, max_bad_fraction=0.5) as loader:
+        loader._dropped.add(bad[:48])
+        loader._dropped.check()
+        loader._dropped.add(bad[48:])
+        with pytest.raises(TfpipeError, match=r"49 of 96 train samples cannot be used, more than the 0\.5 that"):
+            loader._dropped.check()
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, float("nan")])

@@ -15,6 +15,7 @@ from tests.support.gathers import Gather, on_all
 from tests.support.models import tiny
 from tests.support.sample import SampleData
 from tfpipe import Config, ConfigError, Loader, World, build_dataset, load_config
+from tfpipe.data.order.schedule import Phase, Schedule
 from tfpipe.data.order.stream import Stream
 
 SIDES = [[0, 16], [1, 24], [3, 32]]
@@ -118,6 +119,13 @@ def test_ranks_change_sizes_at_the_same_step_and_leave_no_crop_out(config: Confi
         loader.close()
 
 
+def test_a_resume_stays_in_the_epoch_also_if_its_steps_have_fewer_crops() -> None:
+    """Epochs have 10 steps whatever the batch: 9 steps of 8 crops would be 18 steps of 4."""
+    then, now = (Schedule((Phase(0, 10, 8), Phase(2, 10, size))) for size in (8, 4))
+    assert [now.resumed(then, step, 1, 1) for step in (19, 22, 25, 29)] == [19, 24, 29, 29]
+    assert [now.resumed(then, step, 1, 4) for step in (22, 29)] == [21, 24]
+
+
 def test_the_same_batch_over_all_ranks_continues_step_for_step(config: Config) -> None:
     (one,), two = ranks(config, 1), ranks(changed(config, batch_size=load(config, [[0, 8], [2, 4]])), 2)
     expected = take(one, 15)
@@ -152,6 +160,16 @@ def test_keras_fits_a_model_over_the_bound(config: Config) -> None:
         model.fit(loader.dataset(), steps_per_epoch=6, epochs=2, shuffle=False, verbose=0, callbacks=[commit])
         assert loader.used == 12
         assert next(loader)[0].shape[1] == 24
+
+
+def test_the_rate_is_that_of_the_phases_batch(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Loader(config, world=World()) as loader:
+        monkeypatch.setattr(loader.meter, "stats", lambda batch_size, *_: {"batch_size": batch_size})
+        sizes = []
+        for step in FIRST[:4]:
+            loader.restart(step=step)
+            sizes.append(loader.stats()["batch_size"])
+    assert sizes == [16, 16, 8, 8]
 
 
 def test_test_data_have_one_size(config: Config) -> None:

@@ -10,9 +10,10 @@ from tests.support.configs import changed
 from tests.support.sample import SampleData
 from tests.support.targets import LABEL, catalog_of, data_config
 from tfpipe import Config, Stream, World, load_config, make_config
+from tfpipe.config import Parallel
 from tfpipe.data.sources.files import FileSplit
 from tfpipe.data.sources.registry import load_split
-from tfpipe.data.split import SERIAL, Split, check_order, order_of, sample_names
+from tfpipe.data.split import Split, check_order, order_of, sample_names
 from tfpipe.errors import ConfigError
 
 
@@ -57,7 +58,8 @@ def test_what_finds_a_failure_reads_originals_in_the_same_order(config: Config) 
     split = load_split(changed(config, cache="memory", storage_delay_ms=3.0, on_error="skip").data, "train", World())
     order, serial = split.order, split.serial()
     assert serial.order == order
-    assert {name: getattr(serial.config, name) for name in SERIAL} == SERIAL
+    settings = {"num_parallel_readers": 1, "cache": None, "storage_delay_ms": 0, "on_error": "raise"}
+    assert serial.config == split.config.model_copy(update={**settings, "parallel": Parallel()})
     assert split.config.cache == "memory" and split.config.on_error == "skip"
 
 

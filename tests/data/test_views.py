@@ -15,7 +15,6 @@ from tests.support.packs import config_of, packed
 from tests.support.sample import SampleData
 from tfpipe import Config, Loader, World, make_config
 from tfpipe.config.data import unused
-from tfpipe.config.views import APART
 from tfpipe.data.contract import breaches, data_contract
 from tfpipe.data.images.windows import letterboxed
 from tfpipe.data.sources.crop_cache import crops_fingerprint
@@ -57,13 +56,13 @@ def files_of_many_kinds(folder: Path) -> Path:
 
 
 def alone(config: Config, number: int) -> Config:
-    """Returns the config of one of the views without the others, written by hand, and with its seed."""
+    """Returns the config of one of the views without the others, written by hand, and with its seed, 2**41 apart."""
     data = config.data.model_dump(mode="json", exclude={"views"})
     view = [view for view in VIEWS for _ in range(view.get("count", 1))][number]
     data |= {key: view[key] for key in ("crop", "random_resized", "flip", "augment") if key in view}
     data |= {"crop_image_size": list(SIZES[number])}
     one = make_config({"data": data}).data
-    return config.model_copy(update={"data": one.model_copy(update={"seed": config.data.seed + number * APART})})
+    return config.model_copy(update={"data": one.model_copy(update={"seed": config.data.seed + number * 2**41})})
 
 
 GRAY = {"num_channels": 1, "resize": "bicubic", "fit": "letterbox", "letterbox_level": 9, "num_parallel_readers": 1}

@@ -13,6 +13,7 @@ import pytest
 import tfpipe
 from tests.support.sample import SampleData
 from tfpipe import Config, ConfigError, TfpipeError, load_config
+from tfpipe.interop.ahead import world_of
 
 ahead = pytest.mark.parametrize("framework", ["torch", "jax"])
 
@@ -79,3 +80,11 @@ def test_a_loader_that_is_dropped_ends_its_thread(framework: str, config: Config
     gc.collect()
     mine.join(60)
     assert not mine.is_alive()
+
+
+def test_ranks_are_counted_on_their_host_however_they_are_dealt_to_hosts() -> None:
+    hosts = ["a", "b", "a", "b", "b"]
+    worlds = [world_of(rank, 5, lambda _: hosts) for rank in range(5)]
+    assert [(world.rank, world.size) for world in worlds] == [(rank, 5) for rank in range(5)]
+    assert [world.local_rank for world in worlds] == [0, 0, 1, 1, 2]
+    assert [world.local_size for world in worlds] == [2, 3, 2, 3, 3]

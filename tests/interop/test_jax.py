@@ -83,6 +83,17 @@ def test_a_batch_is_one_array_over_devices(config: Config, sample: SampleData, i
 
 
 @pytest.mark.full("two processes; the loop in JAX has them too")
+def test_a_sharded_pass_that_is_resumed_has_the_batches_that_are_left(config: Config) -> None:
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    with tfpipe.jax.Loader(config, "test", sharding=sharding) as loader:
+        for _ in range(2):
+            next(loader)
+        state = loader.state_dict()
+    with tfpipe.jax.Loader(config, "test", sharding=sharding) as resumed:
+        resumed.load_state_dict(state)
+        assert len(list(resumed)) == len(resumed) - 2 > 0
+
+
 def test_a_batch_is_one_array_over_processes(config: Config, sample: SampleData, index: str, tmp_path: Path) -> None:
     path = sample.config(tmp_path / "c.json", data={"index": index})
     done = finish(start_ranks(2, *WARM, "-c", GLOBAL, path, "processes"))

@@ -5,12 +5,14 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 
+import tfpipe
 from tests.support.commands import COLD, run, run_train
 from tests.support.keras_backend import EPOCHS, STEPS, STOPPED_AFTER
 from tests.support.sample import TINY, SampleData
@@ -70,6 +72,18 @@ def test_a_run_of_another_backend_resumes_bit_for_bit(found: Callable[[str], dic
         assert got["test_images"] == expected["test_images"] == 37
         for figure in ("epoch", "step", "loss", "top1", "top5", "test_loss", "test_top1"):
             assert got[figure] == pytest.approx(expected[figure], rel=1e-5), figure
+
+
+def test_a_call_of_several_steps_commits_no_batch_beyond_the_pass() -> None:
+    """Keras counts the last of 3 calls of 2 steps each as the sixth batch, and the pass has 5."""
+    committed: list[int] = []
+    loader = SimpleNamespace(split="test", used=0, step=0, commit=committed.append, close=lambda: None)
+    commit = tfpipe.keras.Commit(loader)
+    commit.on_test_begin()
+    for last, taken in ((1, 3), (3, 5), (5, 5)):
+        loader.step = taken
+        commit.on_test_batch_end(last)
+    assert committed == [0, 2, 4, 5]
 
 
 def test_what_a_backend_cannot_do_is_refused(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

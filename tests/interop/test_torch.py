@@ -112,6 +112,13 @@ def test_labels_that_are_shares_of_classes_stay_floats(batch: tuple[tf.Tensor, .
     assert labels.dtype == torch.float32 and labels.shape == (16, 8)
 
 
+def test_labels_that_are_yes_or_no_stay_so(batch: tuple[tf.Tensor, ...]) -> None:
+    images, labels, _ = batch
+    tags = tf.stack([labels > 1, labels > 3], axis=1)
+    _, found = next(iter(tfpipe.torch.iterable(tf.data.Dataset.from_tensors((images, tags)))))
+    assert found.dtype == torch.bool and found.tolist() == tags.numpy().tolist()
+
+
 @pytest.mark.parametrize("how", [{"num_workers": 1}, {"num_workers": 1, "multiprocessing_context": "spawn"}])
 def test_worker_processes_are_refused(training: tf.data.Dataset, how: dict) -> None:
     batches = DataLoader(tfpipe.torch.iterable(training), batch_size=None, timeout=240, **how)

@@ -23,7 +23,7 @@ from tfpipe.data.annotations.parse import read_annotation
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.prepare import pack as module
-from tfpipe.prepare.pack import PackPlan, pack
+from tfpipe.prepare.pack import PackPlan, pack, plan_work
 from tfpipe.util.locks import locked
 
 # Packs in processes of its own, which are forked from one that has TensorFlow loaded, and kills all but the last: each
@@ -267,6 +267,21 @@ def test_something_else_is_not_packed_into_the_same_folder(
     with pytest.raises(ConfigError, match=re.escape(said)):
         pack(config.data.model_copy(update=how), "test", tmp_path / "out", plan, World())
     assert contents(tmp_path / "out") == before
+
+
+def test_a_pack_with_a_shard_that_is_cut_off_is_not_whole(
+    config: Config, tmp_path: Path, kept: dict[bool, Path]
+) -> None:
+    shutil.copytree(kept[True], tmp_path / "out")
+    (shard,) = (tmp_path / "out").glob("validation-*-of-*")
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(ConfigError, match=rf"{shard} has \d+ bytes, its manifest says \d+"):
+        pack(config.data, "test", tmp_path / "out", PackPlan("crops"), World())
+
+
+def test_there_are_no_more_shards_than_images(config: Config, tmp_path: Path) -> None:
+    shards = plan_work(config.data, "test", tmp_path, PackPlan("original", 50), World()).shards
+    assert [shards.records(shard) for shard in range(len(shards))] == [1] * 37
 
 
 def test_two_packs_never_write_one_folder(config: Config, tmp_path: Path) -> None:

@@ -176,6 +176,20 @@ def test_a_disk_that_is_too_small_is_refused_before(
     assert not files(tmp_path / "out")
 
 
+def test_the_ranks_of_a_node_share_its_disk_of_which_an_estimate_leaves_a_tenth_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of 4 ranks has 2 GB of 8."""
+    monkeypatch.setattr(copier.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**10, 2 * 10**9, 8 * 10**9))
+    rank = copier.Staging(tmp_path, World(5, 8, local_rank=1, local_size=4), None)
+    rank.check_room("the data need", 1.99e9)
+    rank.check_room("the data need", 1.79e9, estimated=True)
+    with pytest.raises(ConfigError, match=r"the data need 2\.01 GB, of 2 GB free; use a larger disk"):
+        rank.check_room("the data need", 2.01e9)
+    with pytest.raises(ConfigError, match=r"1\.81 GB, of 2 GB free, a tenth of which is kept free; use"):
+        rank.check_room("the data need", 1.81e9, estimated=True)
+
+
 def test_the_command_says_what_it_did_and_how_to_go_on(
     sample: SampleData, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -218,3 +232,11 @@ def test_the_ranks_of_a_node_divide_its_xmls(sample: SampleData, tmp_path: Path,
     shares = [staging._plan(data, "train", tmp_path / "copy", world, None).xmls.tolist() for world in ranks]
     annotated = np.flatnonzero(load_split(data, "train", World()).catalog.annotated).tolist()
     assert sorted(item for share in shares for item in share) == annotated and min(map(len, shares)) > 0
+
+
+def test_any_number_of_shares_is_the_whole_list(sample: SampleData, index: str, tmp_path: Path) -> None:
+    """Dealt to 5 ranks, 96 images leave one over, which the first rank copies."""
+    data = load_config(sample.config(tmp_path / "c.json", data={"index": index})).data
+    plans = [staging._plan(data, "train", tmp_path / "copy", World(), Share(rank, 5)) for rank in range(5)]
+    assert [len(plan.images) for plan in plans] == [20, 19, 19, 19, 19]
+    assert sorted(item for plan in plans for item in plan.images.tolist()) == list(range(96))

@@ -38,6 +38,12 @@ def test_goyals_warm_up_goes_from_the_one_rank_rate_to_the_scaled_one() -> None:
     assert rates(1, [0, 10, 20], optimizer=SGD, lr_schedule=schedule) == pytest.approx([0, 0.05, 0.1])
 
 
+def test_a_warm_up_may_end_within_an_epoch() -> None:
+    half, longer = {"warmup_epochs": 0.5}, {"warmup_epochs": 2.5}
+    assert rates(1, [0, 1, 5, 9], optimizer=SGD, lr_schedule=half) == pytest.approx([0, 0.02, 0.1, 0.1])
+    assert rates(1, [5, 20, 25], optimizer=SGD, lr_schedule=longer) == pytest.approx([0.02, 0.08, 0.1])
+
+
 def test_a_schedule_takes_the_optimizers_rate_and_the_runs_length() -> None:
     cosine = {"name": "CosineDecay"}
     got = rates(1, [0, 15, 30], optimizer=SGD, lr_schedule=cosine, training={"epochs": 3})

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -11,7 +12,7 @@ from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.errors import Stopped
 from tfpipe.training.checkpointing.checkpoints import read_latest
-from tfpipe.training.evaluate import Evaluator
+from tfpipe.training.evaluate import Evaluation, Evaluator, Scores
 from tfpipe.training.loop import train
 
 
@@ -61,3 +62,15 @@ def test_averaged_weights_are_tested_and_saved_and_the_run_goes_on_with_its_own(
     (run_dir / "model.keras").unlink()
     train(config, World(), run_dir, resume=True)
     assert_equal(saved(run_dir), averages)
+
+
+@pytest.mark.parametrize(("every", "tested"), [(1, [0, 1, 2, 3, 4]), (2, [1, 3, 4]), (9, [4])])
+def test_a_test_pass_comes_every_few_epochs_and_after_the_last(every: int, tested: list[int]) -> None:
+    evaluator = SimpleNamespace(run=lambda *_: Scores(0.5, 0.5, 0.5, 0.5, 1, 1))
+    evaluation = Evaluation(evaluator, every, SimpleNamespace(epochs=5, stop=None))
+    optimizer = SimpleNamespace(finalize_variable_values=lambda _: None)
+    evaluation.set_model(SimpleNamespace(trainable_weights=[], optimizer=optimizer))
+    logs: list[dict[str, float]] = [{} for _ in range(5)]
+    for epoch in range(5):
+        evaluation.on_epoch_end(epoch, logs[epoch])
+    assert [epoch for epoch in range(5) if "test_top1" in logs[epoch]] == tested

@@ -55,3 +55,8 @@ def test_metrics_are_means_over_crops_or_what_their_class_makes_of_sums() -> Non
 def test_what_cannot_be_resumed_or_called_is_named(metric: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build_metrics(config(metric), 3)
+
+
+def test_two_metrics_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r'metrics\[1\]: the name "confident" is taken; give another one'):
+        build_metrics(config({"name": f"{OWN}:confident"}, {"name": f"{OWN}:confident", "args": {"above": 0.35}}), 3)

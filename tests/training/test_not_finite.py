@@ -1,6 +1,7 @@
 """A loss that is not finite ends the run, and neither it nor weights that are not finite replace a checkpoint."""
 
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -150,6 +151,29 @@ def test_steps_that_mixed_float16_skips_are_no_nan_until_there_are_many_in_a_row
     guard = guard_of(SKIPPED_STEPS, inner_optimizer=None)
     with pytest.raises(TfpipeError, match="the loss is not finite in step 7"):
         guard.on_train_batch_end(0)
+
+
+def look(guard: NotFiniteGuard, losses: list[float], ranks_ask: bool = True) -> None:
+    """Lets a guard see steps with these losses, the first of them number 99."""
+    for number, loss in enumerate(losses, 99):
+        asked = np.array([0, 0, np.isnan(loss), np.isnan(loss)]) if ranks_ask else None
+        guard.model.results.read = StepResult(number, {"loss": loss}, asked, tf.constant([[4, 0]], tf.int64))
+        guard.on_train_batch_end(0)
+
+
+def test_a_finite_loss_ends_the_row_of_steps_that_mixed_float16_skips() -> None:
+    guard, skipped = guard_of(SKIPPED_STEPS - 1, inner_optimizer=None), [math.nan] * (SKIPPED_STEPS - 1)
+    look(guard, [0.5, *skipped])
+    with pytest.raises(TfpipeError, match="the loss is not finite in step 100"):
+        look(guard, [0.5, *skipped, math.nan])
+
+
+def test_one_rank_with_only_an_epochs_mean_skips_any_number_of_steps_of_mixed_float16() -> None:
+    guard, plain = guard_of(0, inner_optimizer=None), guard_of(0)
+    guard.world = plain.world = World()
+    look(guard, [math.nan] * (2 * SKIPPED_STEPS), ranks_ask=False)
+    with pytest.raises(TfpipeError, match="the loss is not finite in step 99 of the run, on 1 of 1 ranks"):
+        look(plain, [math.nan], ranks_ask=False)
 
 
 @pytest.mark.parametrize(

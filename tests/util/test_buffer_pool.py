@@ -1,5 +1,8 @@
 """Memory that is used again, but never while an array holds it."""
 
+import pytest
+
+from tfpipe.util import buffer_pool
 from tfpipe.util.buffer_pool import BufferPool
 
 
@@ -14,3 +17,13 @@ def test_arrays_are_used_again_once_nobody_holds_them() -> None:
     del view
     assert address in [rooms.take((5, 7)).ctypes.data for _ in range(2)]
     assert rooms.take((50, 7)).shape == (50, 7)
+
+
+def test_batches_of_one_size_that_are_given_back_take_one_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    allocated: list[tuple[int, ...]] = []
+    aligned = buffer_pool.aligned
+    monkeypatch.setattr(buffer_pool, "aligned", lambda shape: allocated.append(shape) or aligned(shape))
+    rooms = BufferPool()
+    for _ in range(10):
+        rooms.take((5, 7))
+    assert allocated == [(35,)]

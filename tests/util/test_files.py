@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tfpipe.util.files import SOME, read_whole
+from tfpipe.util.files import SOME, format_of, read_whole
 
 
 @pytest.mark.parametrize("size", [0, 1, SOME - 1, SOME, SOME + 1, 2 * SOME, 3 * SOME + 5])
@@ -21,3 +21,12 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
             read(str(tmp_path / "gone"))
         with pytest.raises(IsADirectoryError, match=str(tmp_path)):
             read(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [(b"BZh91", "compressed by bzip2: unpack it first"), (b"a BZh", None), (b"PAR1", "a Parquet file")],
+)
+def test_a_format_is_told_by_the_first_bytes(tmp_path: Path, start: bytes, kind: str | None) -> None:
+    (tmp_path / "file").write_bytes(start)
+    assert format_of(tmp_path / "file") == kind

@@ -64,6 +64,7 @@ def test_any_text_is_read_or_refused_by_name(text: bytes) -> None:
 
 def test_rounding_beyond_the_image_is_no_oddity() -> None:
     assert objects_of("\ufeff0 0.123457 0.5 0.246915 1.000001\n") == ([0], [[0, 0, 1, pytest.approx(0.2469145)]])
+    assert objects_of("0 -0.000001 0.25 0.5 -0.000001 1 1.000001") == ([0], [[0, 0, 1, 1]])
 
 
 @pytest.mark.parametrize(
@@ -235,3 +236,12 @@ def test_folders_are_found_as_ultralytics_and_roboflow_write_them(tmp_path: Path
     assert found is not None and found.samefile(root / "images/train")
     with pytest.raises(ConfigError, match="val gone is neither"):
         data_folder(root / "data.yaml", "test")
+
+
+def test_test_data_is_val_and_without_it_test(tmp_path: Path) -> None:
+    for name in ("train", "val", "test"):
+        (tmp_path / name).mkdir()
+    for keys, expected in (({"val": "val", "test": "test"}, "val"), ({"test": "test"}, "test"), ({}, None)):
+        (tmp_path / "data.yaml").write_text(json.dumps({"train": "train", **keys}))
+        assert data_folder(tmp_path / "data.yaml", "test") == (expected and tmp_path / expected)
+        assert data_folder(tmp_path / "data.yaml", "train") == tmp_path / "train"

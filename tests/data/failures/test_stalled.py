@@ -1,9 +1,11 @@
 """The message about a rank that gets no batch: the next files, and those that do not answer; and who waits for it."""
 
+import gc
 import math
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -113,3 +115,27 @@ def test_a_wait_ends_with_its_taker_unless_storage_hangs() -> None:
     source.cancel()
     taker._thread.join(60)
     assert not taker._thread.is_alive()
+
+
+def test_only_a_failure_may_be_named_for_longer_than_a_batch_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait of infinite seconds would raise an OverflowError."""
+    monkeypatch.setattr(stalled, "NAMING_S", math.inf)
+    source = Source(lambda source: source.cancelled.wait())
+    taker = Taker(source, 0.05)
+    with pytest.raises(TimeoutError):
+        taker.take()
+    source.cancel()
+
+
+def test_a_taker_that_has_given_up_cancels_nothing_when_it_is_dropped() -> None:
+    source = Source(lambda source: source.cancelled.wait())
+    taker = Taker(source, 0.05)
+    thread = taker._thread
+    with suppress(TimeoutError):
+        taker.take()
+    del taker
+    gc.collect()
+    assert not source.cancelled.is_set()
+    source.cancel()
+    thread.join(60)
+    assert not thread.is_alive()

@@ -11,13 +11,15 @@ from tests.support.decoding import decode
 from tests.support.images import decoded, encoded, gigapixel, picture, sampled, scans
 from tfpipe.config import DataConfig
 from tfpipe.data.images.crops import Windows
-from tfpipe.data.images.damage import CORRUPT, NO_HEADER, SCAN, Limits, describe, find_damage
+from tfpipe.data.images.damage import Limits, describe, find_damage
 from tfpipe.data.images.decode import EncodedImages, choose_decoder
 from tfpipe.data.images.windows import decode_image
 from tfpipe.prepare.index_rows import Images
 from tfpipe.tools.check.reading import Chunk, Doubt, look, recheck_with_tensorflow
 
 SIZE = (64, 70)
+# Begins the header of a scan, whose length is below 256.
+SCAN = b"\xff\xda\0"
 # By the first component's factors, and the others'.
 RARE = {
     "4:4:1": (0x14, 0x11, 0x11),
@@ -76,7 +78,7 @@ def test_the_size_is_refused_that_tensorflow_refuses() -> None:
 
 @pytest.mark.parametrize("contents", [b"\xff\xd8", encoded(picture(9, 9))[:90], b"\xff\xd8\xff\xff\xff"], ids=range(3))
 def test_a_jpeg_without_a_header_is_named_so(contents: bytes) -> None:
-    assert find_damage(contents) == NO_HEADER
+    assert find_damage(contents) == "a JPEG without a whole header"
 
 
 @pytest.mark.parametrize("progressive", [False, True])
@@ -85,7 +87,8 @@ def test_missing_bytes_are_noticed_unless_the_codes_happen_to_fit(progressive: b
     assert find_damage(jpeg) is None
     places = np.linspace(jpeg.index(SCAN) + 14, len(jpeg) - 40, 40).astype(int)
     found = [find_damage(jpeg[:at] + jpeg[at + 30 :]) for at in places]
-    assert found.count(CORRUPT) > 15 and found.count(None) < 20
+    corrupt = "Corrupt JPEG data: bytes are missing or left over, or a code has no meaning"
+    assert found.count(corrupt) > 15 and found.count(None) < 20
 
 
 @pytest.mark.parametrize("decoder", ["native", "graph"])

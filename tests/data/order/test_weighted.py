@@ -1,5 +1,7 @@
 """Weighted samples: each as often as its weight says, the same for any ranks, in numpy and in TensorFlow."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -72,6 +74,15 @@ def test_equal_weights_give_each_sample_once() -> None:
     for count in (1, 7, 1000):
         order = WeightedOrder(count, 3, weights=np.full(count, 0.1))
         assert all((counts(order, epoch) == 1).all() for epoch in range(5))
+
+
+@pytest.mark.parametrize("of", [np.array, tf.constant], ids=["arrays", "tensors"])
+def test_a_point_where_two_intervals_meet_is_of_the_later_one(of: Any) -> None:
+    """In the epoch whose offset is 0, each point is where an interval begins; a sample of no width has none."""
+    for chosen, expected in (([1.0] * 5, [0, 1, 2, 3, 4]), ([0.0, 2.0, 0.0, 1.0, 2.0], [1, 1, 3, 4, 4])):
+        order = WeightedOrder(5, 3, shuffle=False, weights=np.array(chosen))
+        epoch = -order._offset * pow(STEP, -1, PARTS) % PARTS
+        assert np.asarray(order.items(of(epoch * 5 + np.arange(5)))).tolist() == expected
 
 
 def test_the_step_of_the_offsets_reaches_all_of_them() -> None:

@@ -12,8 +12,10 @@ import tensorflow as tf
 from tests.support.batches import crops, crops_in
 from tests.support.caches import check_a_bad_image, check_later_epochs, configured, uncached
 from tests.support.sample import SampleData
+from tests.support.targets import LABEL, catalog_of, data_config
 from tfpipe import Cursor, Stream, World, build_dataset
 from tfpipe.data.sources import space
+from tfpipe.data.sources.files import FileSplit
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 
@@ -131,6 +133,18 @@ def test_a_folder_that_cannot_be_made_is_named(sample: SampleData, tree: Path) -
 @pytest.mark.parametrize("cache", ["near", pytest.param("memory", marks=pytest.mark.full("nothing of it is kept"))])
 def test_an_unreadable_image_is_named_and_read_anew_once_repaired(sample: SampleData, tree: Path, cache: str) -> None:
     check_a_bad_image(sample, tree, cache=cache)
+
+
+def test_an_image_is_forgotten_with_its_xml_and_no_other(tmp_path: Path) -> None:
+    split = FileSplit(data_config(cache=tmp_path), catalog_of([LABEL] * 1002), World(1, 2))
+    folder = tmp_path / f"tfpipe-{split.catalog.paths.digest[:16]}-1of2"
+    files = [folder / name for name in ("0/1.jpg", "0/1.xml", "1/1001.jpg", "1/1001.xml")]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    split.evict(1001)
+    split.evict(1000)
+    assert [file for file in files if file.exists()] == files[:2]
 
 
 @pytest.mark.parametrize("cache", ["memory", pytest.param("near", marks=REPEATED)])

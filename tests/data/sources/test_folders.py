@@ -86,6 +86,28 @@ def test_a_share_of_each_class_is_test_data(tmp_path: Path, root: Path) -> None:
     assert split(test_seed=1)[1] != test
 
 
+def touch_images(root: Path, counts: dict[str, int]) -> Path:
+    """Makes class folders of so many images, which are listed, not read."""
+    for name, count in counts.items():
+        (root / name).mkdir(parents=True)
+        for number in range(count):
+            (root / name / f"{number}.jpg").touch()
+    return root
+
+
+def test_a_share_leaves_training_an_image_of_each_class(tmp_path: Path) -> None:
+    source = folders(touch_images(tmp_path / "root", {"cat": 1, "dog": 2, "fox": 10}), test_share=0.99)
+    splits = (load_split(config_with(tmp_path, source).data, name, World()) for name in ("train", "test"))
+    assert [Counter(split.catalog.labels.tolist()) for split in splits] == [{0: 1, 1: 1, 2: 1}, {1: 1, 2: 9}]
+
+
+def test_test_data_within_the_training_folder_is_no_training_data(tmp_path: Path) -> None:
+    root = touch_images(tmp_path / "root", {"cat": 3, "dog": 3, "held-out/cat": 2, "held-out/dog": 2})
+    config = config_with(tmp_path, folders(root, test_path=str(root / "held-out")))
+    train, test = (load_split(config.data, name, World()).catalog for name in ("train", "test"))
+    assert (len(train), len(test)) == (6, 4) and not set(train.paths) & set(test.paths)
+
+
 @pytest.mark.parametrize(("train", "test"), [("training", "validation"), ("Train", "Val"), ("", "test")])
 def test_splits_are_folders_by_the_words_in_their_names(tmp_path: Path, root: Path, train: str, test: str) -> None:
     for name, split in ((train, "train"), (test, "val")):

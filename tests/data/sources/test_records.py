@@ -8,7 +8,7 @@ import pytest
 from tests.support.images import encoded, picture
 from tests.support.targets import LABEL, catalog_of, data_config
 from tfpipe import Stream, World
-from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes
+from tfpipe.data.annotations.cleaning import Boxes
 from tfpipe.data.catalog.boxes import read_boxes
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.crop_counts import count_crops
@@ -22,7 +22,7 @@ PICTURES = [encoded(picture(8 + number % 5, 10 + number % 3, number)) for number
 
 def catalog() -> Catalog:
     numbers = np.arange(COUNT, dtype=np.int32)
-    boxes = Boxes(numbers, np.repeat(WHOLE_IMAGE, COUNT, axis=0), np.full(COUNT, LABEL, np.int32))
+    boxes = Boxes(numbers, np.tile(np.float32([0, 0, 1, 1]), (COUNT, 1)), np.full(COUNT, LABEL, np.int32))
     return replace(catalog_of([LABEL] * COUNT), boxes=boxes)
 
 
@@ -66,7 +66,7 @@ def test_without_known_boxes_images_are_used_whole_and_no_xml_is_asked_for() -> 
     )
     assert count_crops(weighted) == (COUNT, False)
     boxes = read_boxes(plain, split.storage, World())
-    assert boxes.images.tolist() == list(range(COUNT)) and (boxes.boxes == WHOLE_IMAGE).all()
+    assert boxes.images.tolist() == list(range(COUNT)) and (boxes.boxes == [0, 0, 1, 1]).all()
     wrong = replace(split, catalog=replace(plain, annotated=np.ones(COUNT, bool)))
     with pytest.raises(ConfigError, match=r"^cannot read the boxes of train data: train\.txt holds no XMLs$"):
         count_crops(wrong)

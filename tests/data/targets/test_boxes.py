@@ -46,6 +46,15 @@ def test_ten_thousand_boxes_are_within_a_ten_thousandth_of_a_pixel(letterbox: bo
     assert np.abs(moved[both] - np.array([expected[number] for number in both])).max() < 1e-4
 
 
+def test_a_box_that_is_seen_as_far_as_asked_for_is_kept() -> None:
+    """The whole of it, or a half; of the one that the window cuts only the half is seen."""
+    boxes = np.array([[0.5, 0.25, 0.75, 0.5], [0.25, 0, 0.75, 1]], np.float32)
+    frames = Frame(np.full((2, 2), 128, np.int32), np.tile(np.int32([64, 0, 64, 128]), (2, 1)), np.zeros(2, bool))
+    place = np.tile(np.int32([0, 0, 32, 32]), (2, 1))
+    for min_visible, kept in ((0.5, [True, True]), (0.51, [True, False]), (1.0, [True, False])):
+        assert moved_boxes(boxes, frames, place, 32, min_visible)[1].numpy().tolist() == kept
+
+
 def test_a_box_without_an_area_in_the_crop_is_left_out() -> None:
     boxes = np.array([[0, 0, 0.5, 0.5], [0, 0, 1, 1], [0.5, 0.2, 0.9, 0.2]], np.float32)
     frames = Frame(np.full((3, 2), 100, np.int32), np.tile(np.int32([50, 0, 50, 100]), (3, 1)), np.zeros(3, bool))

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,13 @@ from tests.support.batches import elements
 from tests.support.packs import packed
 from tests.support.scenes import CLASSES, Scene, make_scenes
 from tests.support.server import serving
+from tests.support.targets import catalog_of, data_config
 from tfpipe import Cursor, Loader, World, make_config
 from tfpipe.cli import main
+from tfpipe.data.annotations.cleaning import Boxes
 from tfpipe.data.pipeline import build_batches
+from tfpipe.data.sources.files import FileSplit
+from tfpipe.data.targets.labels import choose_targets
 from tfpipe.errors import ConfigError
 
 RANDOM = {"crop": "random_resized", "random_resized": {"area": [0.3, 1]}, "flip": True}
@@ -251,6 +256,17 @@ def test_workers_give_the_same(root: Path, kind: str) -> None:
     for batch, other in zip(first(own, 4), first(served, 4), strict=True):
         assert np.array_equal(batch.data[0], other.data[0])
         assert_equal(batch.data[1], other.data[1])
+
+
+def test_an_image_may_have_as_many_boxes_as_max_boxes_says() -> None:
+    boxes = Boxes(np.int32([0, 2, 2]), np.zeros((3, 4), np.float32), np.zeros(3, np.int32))
+    objects = {"label_source": "object"}
+    split = FileSplit(data_config(**objects, targets={"kind": "boxes", "max_boxes": 2}), catalog_of([0] * 3), World())
+    split = replace(split, catalog=replace(split.catalog, boxes=boxes))
+    assert choose_targets(split) is not None
+    fewer = replace(split, config=data_config(**objects, targets={"kind": "boxes", "max_boxes": 1}))
+    with pytest.raises(ConfigError, match=r"max_boxes: received 1, and /x/2\.JPEG of the train data has 2 boxes"):
+        choose_targets(fewer)
 
 
 @pytest.mark.parametrize("form", ["packed", "raw"])

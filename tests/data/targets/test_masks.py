@@ -5,9 +5,10 @@ import re
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
-from tfpipe.data.targets.masks import VOID, cut_mask, read_mask
+from tfpipe.data.targets.masks import cut_mask, cut_masks, read_mask
 
 
 def png(array: np.ndarray, mode: str | None = None) -> bytes:
@@ -30,14 +31,21 @@ def test_ten_thousand_windows_are_pillows() -> None:
         )
         rows, columns = (int(side) for side in random_.integers(1, 90, 2))
         whole = np.array([0, 0, rows, columns])
-        cut = cut_mask(mask, np.array([top, left, height, width]), whole, (rows, columns), VOID)
+        cut = cut_mask(mask, np.array([top, left, height, width]), whole, (rows, columns), 255)
         window = Image.fromarray(mask).crop((left, top, left + width, top + height))
         assert np.array_equal(cut, np.asarray(window.resize((columns, rows), Image.Resampling.NEAREST)))
 
 
-def test_the_rest_of_a_crop_is_void() -> None:
-    cut = cut_mask(np.ones((4, 8), np.uint8), np.array([0, 0, 4, 8]), np.array([2, 0, 4, 8]), (8, 8), VOID)
-    assert (cut[2:6] == 1).all() and (cut[[0, 1, 6, 7]] == VOID).all()
+def test_the_rest_of_a_crop_is_filled() -> None:
+    cut = cut_mask(np.ones((4, 8), np.uint8), np.array([0, 0, 4, 8]), np.array([2, 0, 4, 8]), (8, 8), 7)
+    assert (cut[2:6] == 1).all() and (cut[[0, 1, 6, 7]] == 7).all()
+
+
+def test_the_rest_of_a_mask_is_255_for_losses_to_ignore() -> None:
+    whole, place = tf.constant([[0, 0, 4, 8]]), tf.constant([[2, 0, 4, 8]])
+    files = tf.constant([png(np.zeros((4, 8), np.uint8))]), tf.constant(["a.png"])
+    (mask,) = cut_masks(files, tf.constant([[4, 8]]), tf.constant([0], tf.int64), (whole, place), (8, 8)).numpy()
+    assert (mask[2:6] == 0).all() and (mask[[0, 1, 6, 7]] == 255).all()
 
 
 @pytest.mark.parametrize("mode", ["L", "P"])

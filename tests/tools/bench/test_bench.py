@@ -264,6 +264,13 @@ def test_the_decoder_has_its_name_and_why_it_is_no_other(monkeypatch: pytest.Mon
     assert name() == name(service=service) == "TensorFlow's ops; not built"
 
 
+def test_a_machine_reads_at_most_as_many_at_once_by_autotune_as_it_has_threads() -> None:
+    for data, reads in (({"parallel": {"read": "autotune"}}, 3), ({"parallel": {"read": 7}}, 7)):
+        config = DataConfig.model_validate_json(json.dumps({"train_filelist": "/x", **data}))
+        made = Machine.here(config, World(threads=3))
+        assert (made.cpus, made.threads, made.reads) == (3, 3, reads)
+
+
 def test_the_limit_goes_through_its_files_over_and_over(sample: SampleData, tmp_path: Path) -> None:
     from tfpipe.data.sources.registry import load_split
 

@@ -19,11 +19,13 @@ from tests.support.sample import SampleData
 from tfpipe import Config, World, load_config
 from tfpipe.config.targets import TargetsConfig
 from tfpipe.data import loader
+from tfpipe.data.runtime.autotune import Stage
 from tfpipe.data.runtime.meter import Meter, StepTimes
 from tfpipe.data.sources.registry import load_split
 from tfpipe.training import loop
 from tfpipe.training.monitor.accounting import (
     Accounting,
+    Usage,
     distributions,
     rank_figures,
     resident_bytes,
@@ -161,6 +163,26 @@ def test_an_interval_says_what_every_rank_did(tmp_path: Path) -> None:
     assert interval["straggler"] == {"rank": 2, "host": "n1", "times": pytest.approx(1875 / 775, abs=1e-3)} | {
         "because": "input"
     }
+
+
+def test_what_a_process_uses_counts_from_the_intervals_begin_and_by_its_cpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the clock of the run it keeps half a CPU of 2 busy, and another thread waits for one all the time."""
+    account = Account(tmp_path, 3, OTHERS)
+    module = "tfpipe.training.monitor.accounting"
+    used = lambda: Usage(0.5 * account.now_s, round(100 * account.now_s), round(10 * account.now_s))  # noqa: E731
+    monkeypatch.setattr(f"{module}.usage", used)
+    monkeypatch.setattr(f"{module}.queued_s", lambda: {"7": account.now_s})
+    crop = lambda *_: [Stage("read", 8, 1.0, 1.0), Stage("crop", round(account.now_s), 80 * account.now_s, 2.0)]  # noqa: E731
+    monkeypatch.setattr(f"{module}.stages", crop)
+    account.epoch(0, 8)
+    for line in read_intervals(tmp_path):
+        interval = line["interval"]
+        assert (interval["cores"], interval["seconds"]) == (2, 3)
+        assert (interval["cpu_fraction"], interval["queued_fraction"]) == (0.25, 0.5)
+        assert (interval["read_bytes"], interval["storage_bytes"]) == (300, 30)
+        assert interval["stages"] == [{"stage": "crop", "elements": 3, "busy_ms": 80, "parallelism": 2}]
 
 
 def test_time_outside_the_epochs_counts_nowhere_and_later_epochs_count_whole(tmp_path: Path) -> None:

@@ -13,11 +13,14 @@ import pytest
 
 from tests.support.archives import class_tars, tar_bytes, tree, write_zip
 from tests.support.routes import CLASSES, SMALL, Sample, as_xml, samples, write_files
+from tests.support.targets import annotation
 from tfpipe import World, build_dataset
 from tfpipe.cli import main
 from tfpipe.config import make_config
+from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.sources.packed import archive as module
 from tfpipe.data.sources.packed import archive_boxes
+from tfpipe.data.sources.packed.scan import LeftOut
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
@@ -165,6 +168,28 @@ def test_a_file_of_boxes_is_read_once_and_again_after_a_change(
     box_file("tar.gz", tmp_path, SAMPLES[:6])
     assert np.count_nonzero(split_of(tmp_path, train_box_file=file).catalog.annotated) == 4 and len(read) == 2
     assert split_of(tmp_path, train_box_file=file, crop="full").catalog.annotated.sum() == 0
+
+
+def test_an_xml_is_of_the_image_whose_folders_are_most_alike(tmp_path: Path) -> None:
+    members = {f"Data/{folder}/1.jpg": SAMPLES[0].file for folder in ("test/cat", "train/cat", "train/dog", "val/cat")}
+    members |= {"Annotations/train/cat/1.xml": as_xml(SAMPLES[1]).encode()}
+    (tmp_path / "a.tar").write_bytes(tar_bytes(members))
+    rows = module.scan_archive(tmp_path / "a.tar", (tmp_path / "a.tar").stat().st_size, LeftOut())
+    assert [rows.names[image] for image in rows.box_images.tolist()] == ["a/Data/train/cat/1.jpg"]
+
+
+def test_the_boxes_of_a_file_are_in_the_order_of_the_images_with_their_sizes(tmp_path: Path) -> None:
+    """Its XMLs have another order, one is of no image, and one image has none."""
+    xmls = {"2": ("dog", 20, 40), "spare": ("cat", 9, 9), "0": ("cat", 30, 60)}
+    texts = {
+        f"{stem}.xml": annotation((label, (1, 2, 3, 4)), size=(height, width)).encode()
+        for stem, (label, height, width) in xmls.items()
+    }
+    (tmp_path / "b.tar").write_bytes(tar_bytes(texts))
+    found = archive_boxes.read_xmls(tmp_path / "b.tar", FileList.of(["x/0.jpg", "x/1.jpg", "x/2.jpg"]), CLASSES)
+    assert (found.objects.images.tolist(), found.objects.classes.tolist()) == ([0, 2], [1, 2])
+    assert found.annotated.tolist() == [True, False, True]
+    assert found.sizes.tolist() == [[30, 60], [0, 0], [20, 40]]
 
 
 def test_a_file_of_boxes_that_cannot_be_used_is_named(tmp_path: Path) -> None:

@@ -172,6 +172,18 @@ def test_boxes_may_lack_a_size_or_be_relative(tmp_path: Path) -> None:
     assert np.allclose(catalog_of(tmp_path / "a.tar").boxes.boxes, [[0.25, 0.25, 1, 0.5]] * 2)
 
 
+def test_boxes_of_a_json_are_kept_next_to_the_label_of_a_cls_or_tags(tmp_path: Path) -> None:
+    """A .json without a label, or with null, has none to replace that of the .cls; tags are no label, and no boxes."""
+    box: dict[str, Any] = {"boxes": [[0, 0, 0.5, 1]], "box_labels": ["cat"]}
+    notes = [box, {**box, "label": None}, {**box, "label": ["dog", "fox"]}]
+    members = {f"{number}__cls": b"cat" for number in range(3)}
+    members |= {f"{number}__json": json.dumps(note).encode() for number, note in enumerate(notes)}
+    members |= {f"{number}__jpg": SAMPLES[0].file for number in range(3)}
+    catalog = catalog_of(write(tmp_path / "t.tar", **dict(sorted(members.items()))))
+    assert (catalog.classes, catalog.labels.tolist()) == (("cat",), [0, 0, 0])
+    assert catalog.boxes.boxes.tolist() == [[0, 0, 1, 0.5]] * 3
+
+
 @pytest.mark.parametrize(
     ("members", "problem"),
     [

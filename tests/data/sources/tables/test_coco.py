@@ -50,8 +50,9 @@ def test_test_data_has_a_json_and_a_folder_of_its_own(tmp_path: Path) -> None:
         write_coco(tmp_path / f"{name}.json", chosen) for name, chosen in (("a", SAMPLES), ("b", SAMPLES[:5]))
     )
     source = {"images": str(tmp_path / "a"), "test_path": str(test), "test_images": str(tmp_path / "b")}
-    catalog = catalog_of(train, "test", source, label_source="object")
-    assert list(catalog.paths) == [f"{tmp_path}/b/{sample.label}/{sample.name}.jpg" for sample in SAMPLES[:5]]
+    for split, folder, chosen in (("train", "a", SAMPLES), ("test", "b", SAMPLES[:5])):
+        catalog = catalog_of(train, split, source, label_source="object")
+        assert list(catalog.paths) == [f"{tmp_path}/{folder}/{sample.label}/{sample.name}.jpg" for sample in chosen]
 
 
 @pytest.mark.parametrize("text", ["[]", "{", json.dumps({"images": [{"id": 1}], "annotations": [], "categories": []})])
@@ -116,6 +117,12 @@ def test_an_image_that_comes_twice_keeps_all_its_boxes(tmp_path: Path) -> None:
     catalog = catalog_of(write_json(tmp_path / "x.json", images=[image, image], annotations=boxes))
     assert list(catalog.paths) == [f"{tmp_path}/1.jpg"]
     assert np.allclose(catalog.boxes.boxes, [[0.25, 0.25, 1, 0.5], [0, 0, 0.5, 0.5]])
+
+
+def test_an_image_of_two_categories_has_no_label_of_its_own(tmp_path: Path) -> None:
+    boxes = [BOX, BOX | {"id": 12, "category_id": 2}, BOX | {"id": 13, "image_id": 2}]
+    with pytest.raises(ConfigError, match=r"1 of 2 images .*/1\.jpg has boxes of several classes \(cat, dog\)"):
+        catalog_of(write_json(tmp_path / "x.json", annotations=boxes))
 
 
 @pytest.mark.parametrize("size", [{}, {"width": None, "height": None}, {"width": 0, "height": 0}], ids=str)
