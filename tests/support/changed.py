@@ -23,7 +23,7 @@ from tests.support.durations import read
 
 ROOT = Path(__file__).resolve().parents[2]
 DURATIONS = "tests/durations.tsv"
-BUDGET_S = 150.0  # of CPU time: with the start, under two minutes on 2 cores
+BUDGET_S = 120.0  # of CPU time: with the start, under two minutes on 2 cores
 UNKNOWN_S = 5.0  # a test file without a row
 PYTEST = ("-n", "2", "--dist", "worksteal", "-m", "not full")
 

@@ -43,17 +43,17 @@ def test_samples_are_timed_in_a_parallel_pipeline_too(
     make: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = make(storage_delay_ms=1, parallel={"read": 2, "decode": 1}, prefetch_buffer_size=1)
-    # Not among the samples that are read before the window: those of two calls of the decoder.
-    late = delay_one(monkeypatch, config, 90)
-    trace(config, World(), Window(1, 12), tmp_path / "run")
+    # Samples are timed from the first step on: the batches that are made before it have been used when the window begins.
+    late = delay_one(monkeypatch, config, 140)
+    trace(config, World(), Window(8, 19), tmp_path / "run")
     outs = [str(tmp_path / name) for name in ("b.parquet", "t.json")]
     assert main(["report", str(tmp_path / "run"), "--per-batch", outs[0], "--trace", outs[1]]) == 0
     rows = pyarrow.parquet.read_table(outs[0]).to_pylist()
-    assert [row["batch"] for row in rows] == list(range(1, 12))
-    # The first batches were read before the window, and are known all the same.
+    assert [row["batch"] for row in rows] == list(range(8, 19))
+    # The window's first batches were read before it, and are known all the same.
     unknown = [row for row in rows if row["slowest_stage"] not in ("read", "decode") or not row["slowest_file"]]
     assert unknown == []
-    (named,) = {row["slowest_file"] for row in rows if "90" in row["positions"].split()}
+    (named,) = {row["slowest_file"] for row in rows if "140" in row["positions"].split()}
     assert named == late
     events = json.loads(Path(outs[1]).read_text())["traceEvents"]
     spans = [event for event in events if event["ph"] == "X"]
