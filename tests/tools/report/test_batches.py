@@ -43,7 +43,7 @@ def test_samples_are_timed_in_a_parallel_pipeline_too(
     make: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = make(storage_delay_ms=1, parallel={"read": 2, "decode": 1}, prefetch_buffer_size=1)
-    # Samples are timed from the first step on: the batches that are made before it have been used when the window begins.
+    # Samples are timed from the first step on; batches that are made before it have been used when the window begins.
     late = delay_one(monkeypatch, config, 140)
     trace(config, World(), Window(8, 19), tmp_path / "run")
     outs = [str(tmp_path / name) for name in ("b.parquet", "t.json")]
