@@ -82,7 +82,6 @@ def test_a_batch_is_one_array_over_devices(config: Config, sample: SampleData, i
         assert done.out.split() == [str(total), str(len(labels)), str(sum(map(len, labels)))]
 
 
-@pytest.mark.full("two processes; the loop in JAX has them too")
 def test_a_sharded_pass_that_is_resumed_has_the_batches_that_are_left(config: Config) -> None:
     sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     with tfpipe.jax.Loader(config, "test", sharding=sharding) as loader:
@@ -94,6 +93,7 @@ def test_a_sharded_pass_that_is_resumed_has_the_batches_that_are_left(config: Co
         assert len(list(resumed)) == len(resumed) - 2 > 0
 
 
+@pytest.mark.full("two processes; the loop in JAX has them too")
 def test_a_batch_is_one_array_over_processes(config: Config, sample: SampleData, index: str, tmp_path: Path) -> None:
     path = sample.config(tmp_path / "c.json", data={"index": index})
     done = finish(start_ranks(2, *WARM, "-c", GLOBAL, path, "processes"))
