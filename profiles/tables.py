@@ -36,6 +36,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--latency-ms", type=float, default=50, help="of the bucket's requests [%(default)s]")
+    parser.add_argument("--only", nargs="+", help='ways besides the local ones, e.g. "Parquet S3 copied" [all]')
     parser.add_argument("--serve", choices=("s3", "hub"), help="only serves DIR, until it is ended")
     args = parser.parse_args()
     if args.serve == "s3":
@@ -65,6 +66,8 @@ def compare(args: argparse.Namespace) -> None:
                     forms = ["copied", "row groups"] if kind == "Parquet" and place != "local" else [""]
                     for form in forms:
                         name = " ".join(filter(None, (kind, place, form)))
+                        if place != "local" and args.only and name not in args.only:
+                            continue
                         # A folder of its own, since the process keeps caches open.
                         left = args.out.resolve() / f"left-{turn}" / name
                         shutil.rmtree(left, ignore_errors=True)

@@ -28,6 +28,7 @@ SMALL_CROPS = "--set data.batch_size=8 --set data.crop_image_size=[32,32]"
 ONE_TURN = "--turns 1 --seconds 0.1"
 ONE_BENCH = "--seconds 0.1 --repeats 1"
 RANDOM_ROWS = "loose loose_entries original_entries coefficients"
+TABLES = '"Parquet S3 row groups" "Parquet Hub copied" "COCO Hub"'
 
 # Put in the place of what a document leaves to its reader, or has made by an earlier command.
 INSTEAD = {
@@ -89,7 +90,7 @@ SMALL = {
     "profiles/sources.py bucket": "--crops 64 --turns 1 --latency-ms 1",
     "profiles/sources.py formats": "--crops 64 --turns 1",
     "profiles/storage.py": f"--reads 2 autotune --delay-ms 0 1 --warm-up 0.1 {ONE_TURN}",
-    "profiles/tables.py": "--turns 1 --latency-ms 1",
+    "profiles/tables.py": f"--only {TABLES} --turns 1 --latency-ms 1",
     "profiles/torch_batches.py": "--turns 1 --batches 4",
     "profiles/views.py": ONE_TURN,
     "train.py * --profile-ranks": f"{SMALL_CROPS} -n 8 --profile 4:7",
