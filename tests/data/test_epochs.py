@@ -16,6 +16,8 @@ from tqdm import tqdm
 from tests.support.models import tiny
 from tests.support.routes import samples, write_files
 from tfpipe import Loader, World, load
+from tfpipe.data.epochs import Epochs
+from tfpipe.data.order.schedule import Phase, Schedule
 
 SMALL: dict[str, Any] = {"image_size": 16, "batch_size": 4, "world": World()}
 
@@ -43,7 +45,6 @@ def test_an_epoch_has_a_length_which_progress_bars_show(root: Path) -> None:
         next(loader)
         assert len(loader.epoch()) == len(loader.epoch(2)) == 5 == len(list(loader.epoch()))
         assert len(loader.epoch()) == 6 and loader.step == 18, "the next one"
-        assert list(loader.epoch(2)) == [] and len(loader.epoch(2)) == len(loader.epoch(1)) == 0, "they are over"
         with pytest.raises(ValueError, match="epoch 1 begins at step 6, and 18 steps are done"):
             next(loader.epoch(1))
     with load(root, "test", **SMALL) as test:
@@ -54,9 +55,43 @@ def test_an_epoch_has_a_length_which_progress_bars_show(root: Path) -> None:
             assert len(rest.epoch()) == len(list(rest.epoch())) == 2 and len(rest.epoch()) == 3
     with load(root, **SMALL, steps_per_epoch=4) as loader:
         assert len(loader) == len(list(loader.epoch())) == int(loader.dataset().cardinality()) == 4
-    with load(root, **SMALL | {"batch_size": [[0, 4], [1, 8]]}) as loader:
-        assert [len(loader.epoch(number)) for number in (0, 1)] == [6, 3]
-        assert int(loader.dataset().cardinality()) == -2, "not that of every epoch"
+
+
+class Steps(Epochs):
+    """Epochs of a schedule without a pipeline: a batch is the number of its step."""
+
+    split, step, used = "train", 0, 0
+
+    def __init__(self, *phases: Phase) -> None:
+        self.schedule = Schedule(phases)
+
+    def __next__(self) -> int:
+        self.step += 1
+        return self.step - 1
+
+    def close(self) -> None:
+        """Ends nothing."""
+
+    def _spec(self) -> tf.TensorSpec:
+        return tf.TensorSpec([], tf.int64)
+
+
+def test_an_epoch_has_what_is_left_of_its_steps_and_none_once_it_is_over() -> None:
+    steps = Steps(Phase(0, 6, 4), Phase(1, 3, 8))
+    assert [len(steps.epoch(number)) for number in range(3)] == [6, 3, 3]
+    assert [next(steps) for _ in range(4)] == [0, 1, 2, 3]
+    assert [len(steps.epoch(number)) for number in (0, 1, None)] == [2, 3, 2]
+    assert list(steps.epoch(0)) == [4, 5] and list(steps.epoch(0)) == [] and list(steps.epoch()) == [6, 7, 8]
+    assert [len(steps.epoch(number)) for number in (0, 1, 2)] == [0, 0, 3]
+    with pytest.raises(ValueError, match="epoch 0 begins at step 0, and 9 steps are done"):
+        next(steps.epoch(0))
+    with pytest.raises(ValueError, match="epoch 3 begins at step 12, and 9 steps are done"):
+        next(steps.epoch(3))
+
+
+def test_a_dataset_states_its_length_if_all_epochs_have_it() -> None:
+    assert int(Steps(Phase(0, 6, 4), Phase(1, 6, 8)).dataset().cardinality()) == 6
+    assert int(Steps(Phase(0, 6, 4), Phase(1, 3, 8)).dataset().cardinality()) == tf.data.UNKNOWN_CARDINALITY
 
 
 def test_an_iteration_over_the_dataset_is_an_epoch(root: Path) -> None:
