@@ -227,7 +227,7 @@ print("leaving", flush=True)
 
 def test_nothing_is_left_behind(sample: SampleData, tmp_path: Path) -> None:
     ensure_server()
-    done = finish(start(*WARM, "-c", LEAVING, sample.config(tmp_path / "c.json")), timeout_s=240)
+    done = finish(start(*WARM, "-c", LEAVING, sample.config(tmp_path / "c.json")))
     assert (done.code, done.out) == (0, "leaving\n"), done.err
 
 
