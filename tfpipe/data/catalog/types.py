@@ -8,6 +8,7 @@ import numpy as np
 
 from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
 from tfpipe.data.catalog.layout import annotation_name
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
 
@@ -83,8 +84,8 @@ class Catalog:
     """End of the names of the annotations; those that end in ".txt" are YOLO's."""
     display_name: str = ""
     """Name of the data for a message."""
-    left_out: tuple[str, ...] = ()
-    """Files and members of the data that are not used, a text for each kind: "12 .tiff (e.g. a/1.tiff)"."""
+    ledger: Ledger = field(default_factory=Ledger)
+    """Counts what the data holds and training does not use: files, members, objects."""
     jpeg: dict[str, Any] | None = None
     """JPEG quality and subsampling if crops were encoded again; a run that resumes must have the same."""
 

@@ -13,6 +13,7 @@ from tfpipe.config import DataConfig, Remote, SourceConfig
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes
 from tfpipe.data.catalog.class_folders import BySplit
 from tfpipe.data.catalog.labels import check_count
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog, TextColumn
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath
@@ -93,9 +94,11 @@ def names_of(names: Iterable[str], source: SourceConfig, split: str) -> list[str
     return by_split.training(apart) if split == "train" else by_split.testing(apart)
 
 
-def not_used(files: Sequence[AnyPath]) -> list[str]:
-    """Returns what `Catalog.left_out` says of files of the split NEITHER."""
-    return [f"{len(files)} files of no split (e.g. {files[0]})"] if files else []
+def not_used(files: Sequence[AnyPath], others: Ledger | None = None) -> Ledger:
+    """Returns a ledger with the files of the split NEITHER, and with what `others` counts."""
+    ledger = Ledger(others.counts if others else None)
+    ledger.add_all("files of no split", files)
+    return ledger
 
 
 def check_files(files: Sequence[object], source: SourceConfig, split: str, kind: str, expected: str) -> None:
@@ -118,7 +121,7 @@ class Known(NamedTuple):
     boxes: Boxes | None = None  # those to crop; None if every image is used whole
     annotated: np.ndarray | None = None  # bool [n]: the images that have boxes; None: none has
     weights: np.ndarray | None = None  # float64 [n]: weights of training images
-    left_out: Sequence[str] = ()  # as in Catalog
+    ledger: Ledger | None = None  # as in Catalog; None: nothing is left out
     masks: FileList | None = None
     values: Mapping[str, np.ndarray | TextColumn] = {}
     version: str = ""  # as in Catalog
@@ -129,8 +132,8 @@ def known_catalog(config: DataConfig, split: str, display_name: str, known: Know
 
     Raises ConfigError if there are more classes than `data.num_classes`.
     """
-    if known.left_out and show:
-        logger.warning("%s data: %s holds what is not used: %s", split, display_name, ", ".join(known.left_out))
+    if known.ledger and show:
+        logger.warning("%s data: %s holds what is not used: %s", split, display_name, ", ".join(known.ledger.texts))
     check_count(known.classes, config, f"in {display_name}")
     count, boxes, annotated = len(known.paths), known.boxes, known.annotated
     needs_boxes = config.uses_boxes(split)
@@ -153,5 +156,5 @@ def known_catalog(config: DataConfig, split: str, display_name: str, known: Know
         values=known.values,
         version=known.version,
         display_name=display_name,
-        left_out=tuple(known.left_out),
+        ledger=known.ledger or Ledger(),
     )

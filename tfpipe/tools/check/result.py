@@ -143,7 +143,7 @@ def as_json(checked: Sequence[Checked]) -> dict[str, Any]:
                 "reads_xmls": result.reads_xmls,
                 "bytes": result.bytes,
                 "images_of_class": result.classes,
-                "not_used": list(result.catalog.left_out),
+                "not_used": result.catalog.ledger.texts,
                 "oddities": [
                     {**vars(oddity), "harm": KINDS[oddity.code].harm, "said": KINDS[oddity.code].meaning}
                     for oddity in result.oddities
@@ -161,7 +161,7 @@ def _lines(checked: Checked) -> list[str]:
         annotated = ", XMLs not read"
     lines = [f"{checked.split}: {len(catalog):,} images of {checked.place}{annotated}, {checked.bytes / 1e9:.3g} GB"]
     lines += _classes(checked.classes)
-    lines += [f"  not used: {text}" for text in catalog.left_out]
+    lines += [f"  not used: {text}" for text in catalog.ledger.texts]
     oddities = checked.oddities
     for harm, heading in HEADINGS.items():
         of_this = [oddity for oddity in oddities if KINDS[oddity.code].harm == harm]
@@ -169,7 +169,7 @@ def _lines(checked: Checked) -> list[str]:
             lines.append(f"  {heading}:")
         for oddity in of_this:
             lines += _described(oddity, in_full=harm != "handled")
-    return lines if oddities or catalog.left_out else [*lines, "  nothing odd"]
+    return lines if oddities or catalog.ledger else [*lines, "  nothing odd"]
 
 
 def _described(oddity: Oddity, in_full: bool) -> list[str]:

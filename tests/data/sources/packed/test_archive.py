@@ -17,10 +17,10 @@ from tests.support.targets import annotation
 from tfpipe import World, build_dataset
 from tfpipe.cli import main
 from tfpipe.config import make_config
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.sources.packed import archive as module
 from tfpipe.data.sources.packed import archive_boxes
-from tfpipe.data.sources.packed.scan import LeftOut
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
@@ -102,7 +102,7 @@ def test_boxes_are_in_the_archive(tmp_path: Path, form: str) -> None:
     boxes = split.catalog.boxes
     assert [np.count_nonzero(boxes.images == item) for item in range(12)] == [max(len(s.boxes), 1) for s in SAMPLES]
     assert np.allclose(boxes.boxes[boxes.images == 1][0] * [24, 32, 24, 32], [2, 2, 13, 20])
-    assert split.catalog.left_out == ("1 .txt (e.g. kaggle/ILSVRC/ImageSets/CLS-LOC/train_cls.txt)",)
+    assert split.catalog.ledger.texts == ["1 .txt (e.g. kaggle/ILSVRC/ImageSets/CLS-LOC/train_cls.txt)"]
 
 
 def test_the_flat_validation_tar_has_its_labels_in_a_file(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_an_xml_is_of_the_image_whose_folders_are_most_alike(tmp_path: Path) -> 
     members = {f"Data/{folder}/1.jpg": SAMPLES[0].file for folder in ("test/cat", "train/cat", "train/dog", "val/cat")}
     members |= {"Annotations/train/cat/1.xml": as_xml(SAMPLES[1]).encode()}
     (tmp_path / "a.tar").write_bytes(tar_bytes(members))
-    rows = module.scan_archive(tmp_path / "a.tar", (tmp_path / "a.tar").stat().st_size, LeftOut())
+    rows = module.scan_archive(tmp_path / "a.tar", (tmp_path / "a.tar").stat().st_size, Ledger())
     assert [rows.names[image] for image in rows.box_images.tolist()] == ["a/Data/train/cat/1.jpg"]
 
 
@@ -318,7 +318,7 @@ def test_odd_names_and_other_members(tmp_path: Path, form: int) -> None:
     (tmp_path / "ILSVRC2012_devkit_t12.tar.gz").write_bytes(b"")
     catalog = split_of(tmp_path).catalog
     assert sorted(catalog.paths) == sorted(f"a/{names[number]}" for number in (0, 1, 4))
-    assert set(catalog.left_out) == {
+    assert set(catalog.ledger.texts) == {
         "2 links (e.g. z/link.jpg)",
         "1 names that begin with a dot (e.g. a/z/._1.jpg)",
         "1 .me (e.g. a/z/read.me)",

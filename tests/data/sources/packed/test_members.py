@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.examples import examples
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.sources.packed import members
 from tfpipe.data.sources.packed.members import Member, tar_members
-from tfpipe.data.sources.packed.scan import LeftOut
 from tfpipe.native import core
 
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
@@ -34,7 +34,7 @@ def random_tar(draw: random.Random) -> bytes:
 
 
 def outcome(path: Path) -> tuple[list[Member], dict[str, tuple[int, str]]] | str:
-    left_out = LeftOut()
+    left_out = Ledger()
     try:
         return list(tar_members(path, 0, path.stat().st_size, left_out)), left_out.counts
     except ValueError as error:

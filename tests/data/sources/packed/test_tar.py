@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfpipe.config import Columns
-from tfpipe.data.sources.packed.scan import LeftOut
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.sources.packed.webdataset import scan_tar
 
 NAMES = [f"{number:03}.jpg" for number in range(6)]
@@ -37,7 +37,7 @@ MEMBER, END = 3 * BLOCK, 3 * BLOCK * len(NAMES)
 def scan(folder: Path, contents: bytes) -> list[str]:
     """Returns the names of the images of a shard; makes sure that each is where it is said to be."""
     (folder / "s.tar").write_bytes(contents)
-    rows = scan_tar(folder / "s.tar", len(contents), Columns(), LeftOut())
+    rows = scan_tar(folder / "s.tar", len(contents), Columns(), Ledger())
     for number, row in enumerate(rows):
         assert contents[row.offset : row.offset + row.length] == bytes([number]) * 700
     return [row.name for row in rows]
@@ -100,7 +100,7 @@ def test_a_damaged_byte_never_hides_a_sample(tmp_path_factory: pytest.TempPathFa
     path = tmp_path_factory.getbasetemp() / "damaged.tar"
     path.write_bytes(contents)
     try:
-        rows = scan_tar(path, len(contents), Columns(), LeftOut())
+        rows = scan_tar(path, len(contents), Columns(), Ledger())
     except ValueError as error:
         assert in_header and f"{path}: " in str(error)
     else:
@@ -112,7 +112,7 @@ def test_a_shard_that_is_cut_anywhere_is_refused(tmp_path_factory: pytest.TempPa
     path = tmp_path_factory.getbasetemp() / "cut.tar"
     path.write_bytes(WHOLE[:size])
     with pytest.raises(ValueError, match=r"cut\.tar: "):
-        scan_tar(path, size, Columns(), LeftOut())
+        scan_tar(path, size, Columns(), Ledger())
 
 
 @pytest.mark.parametrize("form", ["gnu", "posix"])
@@ -130,8 +130,8 @@ def test_a_sparse_image_is_refused_and_a_sparse_note_is_read(tmp_path: Path, for
         return subprocess.run(tar, check=True, capture_output=True).stdout
 
     (tmp_path / "s.tar").write_bytes(packed("a.jpg", "a.json"))
-    (row,) = scan_tar(tmp_path / "s.tar", (tmp_path / "s.tar").stat().st_size, Columns(), LeftOut())
+    (row,) = scan_tar(tmp_path / "s.tar", (tmp_path / "s.tar").stat().st_size, Columns(), Ledger())
     assert row[:2] == ("a.jpg", "cat")
     (tmp_path / "s.tar").write_bytes(packed("a.jpg", "b.jpg"))
     with pytest.raises(ValueError, match=r"b\.jpg is stored as a sparse file, in pieces: write it without --sparse"):
-        scan_tar(tmp_path / "s.tar", 10**9, Columns(), LeftOut())
+        scan_tar(tmp_path / "s.tar", 10**9, Columns(), Ledger())

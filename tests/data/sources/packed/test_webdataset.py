@@ -66,7 +66,7 @@ def test_an_error_that_may_pass_costs_a_scan_a_pause(
     pauses = fail_once(monkeypatch, module, name)
     catalog = catalog_of(tmp_path)
     assert (list(catalog.paths), pauses) == (["a.jpg"], [1])
-    assert catalog.left_out == ("1 .txt (e.g. a.txt)",)
+    assert catalog.ledger.texts == ["1 .txt (e.g. a.txt)"]
     assert "train-0.tar" in caplog.text or name == "check_end"
 
 
@@ -145,7 +145,7 @@ def test_shards_of_no_split_are_told(tmp_path: Path, caplog: pytest.LogCaptureFi
     write_tars(tmp_path, SAMPLES)
     write(tmp_path / "more.tar", x__jpg=b"x")
     catalog = catalog_of(tmp_path)
-    assert len(catalog) == 12 and list(catalog.left_out) == [f"1 files of no split (e.g. {tmp_path}/more.tar)"]
+    assert len(catalog) == 12 and catalog.ledger.texts == [f"1 files of no split (e.g. {tmp_path}/more.tar)"]
     assert caplog.text.count("holds what is not used: 1 files of no split") == 1
     (tmp_path / "more.tar").rename(tmp_path / "train-val-1.tar")
     with pytest.raises(ConfigError, match=r"train-val-1\.tar may be training data or test data"):

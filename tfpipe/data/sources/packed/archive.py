@@ -17,13 +17,14 @@ from tfpipe.data.annotations.cleaning import Annotated, is_stated, targets
 from tfpipe.data.annotations.voc import VocObjects, find_objects
 from tfpipe.data.catalog.class_folders import SUFFIXES, TESTS, split_of_folders
 from tfpipe.data.catalog.labels import class_table, folder_of, image_labels
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import UNUSABLE, FileList
 from tfpipe.data.catalog.table import TableStore, catalog_folders
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.known import NEITHER, Known, check_files, files_of, not_used
 from tfpipe.data.sources.packed.archive_boxes import load_box_file
 from tfpipe.data.sources.packed.members import Member, read_member, tar_members, zip_members
-from tfpipe.data.sources.packed.scan import THREADS, LeftOut, ScannedRows, ScannedSource
+from tfpipe.data.sources.packed.scan import THREADS, ScannedRows, ScannedSource
 from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.rows import Rows, Texts
 from tfpipe.distributed import World
@@ -62,10 +63,10 @@ class Archive(ScannedSource):
                 raise ConfigError(_compressed(str(path)))
         return shards
 
-    def scan(self, path: Any, size: int, left_out: LeftOut) -> Rows:
+    def scan(self, path: Any, size: int, ledger: Ledger) -> Rows:
         alone = len(self.shards_of("train")) == 1
         try:
-            return scan_archive(path, size, left_out, show=alone)
+            return scan_archive(path, size, ledger, show=alone)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
@@ -94,8 +95,8 @@ class Archive(ScannedSource):
         if box_file is not None and config.uses_boxes(split):
             index = load_box_file(box_file, images, labels, classes, self._store(images, split, world))
             annotated, boxes = index.annotated, index.boxes
-        unused = [*self._unused(world), *self._unread(), *not_used(self.shards_of(NEITHER))] if split == "train" else []
-        known = Known(paths, labels, classes, boxes, annotated, left_out=[*images.left_out.texts, *unused])
+        ledger = self._left_out(images.ledger, world) if split == "train" else images.ledger
+        known = Known(paths, labels, classes, boxes, annotated, ledger=ledger)
         return known, images.as_shards(labels)
 
     def _store(self, images: ScannedRows, split: str, world: World) -> TableStore:
@@ -125,20 +126,19 @@ class Archive(ScannedSource):
             wanted = [*tests] or ([*said] if self._apart else [])
         return np.flatnonzero(np.array([name in wanted for name in said], bool)[paths.folder])
 
-    def _unused(self, world: World) -> list[str]:
-        """Returns the images that are of neither split, though they lie in the archives of training data, as a text."""
+    def _left_out(self, scanned: Ledger, world: World) -> Ledger:
+        """Adds archives and images of no split, in the place of training data, to what the scan left out."""
+        ledger = not_used(self.shards_of(NEITHER), scanned)
+        files = {path for split in ("train", "test", NEITHER) for path in files_of(self.about, split, COMPRESSED)}
+        ledger.add_all(
+            "archives of no images by their names", sorted(path.name for path in filter(holds_no_images, files))
+        )
         paths = self._all("train", world).rows.names
         used = np.zeros(len(paths), bool)
         for split in ("train",) if self._apart else ("train", "test"):
             used[self._items(split, world)] = True
-        others = np.flatnonzero(~used)
-        return [f"{len(others)} images of no split (e.g. {paths[int(others[0])]})"] if others.size else []
-
-    def _unread(self) -> list[str]:
-        """Returns the archives of boxes and the like, which are not read, as a text."""
-        files = {path for split in ("train", "test", NEITHER) for path in files_of(self.about, split, COMPRESSED)}
-        unread = sorted(filter(holds_no_images, files))
-        return [f"{len(unread)} archives of no images by their names (e.g. {unread[0].name})"] if unread else []
+        ledger.add_all("images of no split", (paths[int(item)] for item in np.flatnonzero(~used)))
+        return ledger
 
     def _images(self, split: str, world: World) -> ScannedRows:
         """Returns the images of a split; raises ConfigError if there is none."""
@@ -147,7 +147,7 @@ class Archive(ScannedSource):
             where = ", ".join(str(path) for path, _ in images.shards[:3])
             raise ConfigError(
                 f"{where} hold no {split} image with a name that ends in {', '.join(SUFFIXES)}, but "
-                f"{len(images.rows.names)} other images and {', '.join(images.left_out.texts) or 'nothing else'}"
+                f"{len(images.rows.names)} other images and {', '.join(images.ledger.texts) or 'nothing else'}"
             )
         if len(items) == len(images.rows.names):
             return images
@@ -163,19 +163,19 @@ class Noted(NamedTuple):
     xmls: list[Member]
 
 
-def scan_archive(path: Path, size: int, left_out: LeftOut, *, show: bool = False) -> Rows:
-    """Returns the images of an archive, sorted by path; counts in `left_out` what is not used.
+def scan_archive(path: Path, size: int, ledger: Ledger, *, show: bool = False) -> Rows:
+    """Returns the images of an archive, sorted by path; counts in `ledger` what is not used.
 
     Tar files within it are read in several threads; `show` shows their progress. Raises OSError, and ValueError if the
     archive, or one within it, is cut off or damaged, or holds two files of one name.
     """
     noted, archives = Noted([], []), list[Member]()
     is_zip = path.name.lower().endswith(ZIP)
-    members = zip_members(path, size) if is_zip else tar_members(path, 0, size, left_out)
-    _sort(members, path.stem, noted, archives, left_out)
+    members = zip_members(path, size) if is_zip else tar_members(path, 0, size, ledger)
+    _sort(members, path.stem, noted, archives, ledger)
 
-    def scan_inner(inner: Member) -> tuple[Noted, LeftOut]:
-        found, counted, more = Noted([], []), LeftOut(), list[Member]()
+    def scan_inner(inner: Member) -> tuple[Noted, Ledger]:
+        found, counted, more = Noted([], []), Ledger(), list[Member]()
         try:
             if inner.inflated:
                 raise ValueError("it is deflated: pack the zip file with zip -0, or unpack it")
@@ -192,15 +192,15 @@ def scan_archive(path: Path, size: int, left_out: LeftOut, *, show: bool = False
         for found, counted in progress(results, len(archives), f"scanning {path.name}", "archive", show):
             noted.images.extend(found.images)
             noted.xmls.extend(found.xmls)
-            left_out.update(counted)
+            ledger.update(counted)
     images = sorted(noted.images)
     twice = next((name for (name, *_), (other, *_) in pairwise(images) if name == other), None)
     if twice is not None:
         raise ValueError(f"two files are named {twice}: remove one of them, so that it is clear which one counts")
-    return _with_boxes(path, images, noted.xmls, left_out, show)
+    return _with_boxes(path, images, noted.xmls, ledger, show)
 
 
-def _sort(members: Iterable[Member], folder: str, noted: Noted, archives: list[Member], left_out: LeftOut) -> None:
+def _sort(members: Iterable[Member], folder: str, noted: Noted, archives: list[Member], ledger: Ledger) -> None:
     """Sorts members, with their paths below `folder`, into images, XMLs, archives, and those that are not used."""
     for member in members:
         path = member.name
@@ -208,7 +208,7 @@ def _sort(members: Iterable[Member], folder: str, noted: Noted, archives: list[M
         base, dot = name.rfind("/") + 1, name.rfind(".")
         ending = name[dot:].lower() if dot >= base else ""
         if name.startswith(".", base):
-            left_out.add("names that begin with a dot", name)
+            ledger.add("names that begin with a dot", name)
         elif UNUSABLE.search(name):
             raise ValueError(f"the name {name!a} holds a line end or is not UTF-8: rename it")
         elif ending in SUFFIXES:
@@ -222,17 +222,17 @@ def _sort(members: Iterable[Member], folder: str, noted: Noted, archives: list[M
                 f"{name} within it is {'a zip file' if ending in ZIP else 'compressed'}: unpack it, or pack it as .tar"
             )
         else:
-            left_out.add(ending or "names without an ending", name)
+            ledger.add(ending or "names without an ending", name)
 
 
 def _with_boxes(
-    path: Path, images: Sequence[tuple[str, int, int, int, int]], xmls: Sequence[Member], left_out: LeftOut, show: bool
+    path: Path, images: Sequence[tuple[str, int, int, int, int]], xmls: Sequence[Member], ledger: Ledger, show: bool
 ) -> Rows:
     """Returns images with the boxes of the XMLs of their name; counts XMLs of no image."""
     names, *numbers = zip(*images, strict=True) if images else [()] * len(Member._fields)
     sizes, boxes = np.ones((len(images), 2), np.float32), dict[int, VocObjects]()
     with path.open("rb") as file:
-        for item, xml in progress(_owners(names, xmls, left_out), len(xmls), "reading boxes", "XML", show):
+        for item, xml in progress(_owners(names, xmls, ledger), len(xmls), "reading boxes", "XML", show):
             boxes[item] = objects = find_objects(read_member(file.fileno(), xml), xml.name)
             height, width = objects.size
             if objects.names and not is_stated(np.array([[height, width]]))[0]:
@@ -253,7 +253,7 @@ def _with_boxes(
     )
 
 
-def _owners(images: Sequence[str], xmls: Sequence[Member], left_out: LeftOut) -> Iterator[tuple[int, Member]]:
+def _owners(images: Sequence[str], xmls: Sequence[Member], ledger: Ledger) -> Iterator[tuple[int, Member]]:
     """Yields the number of the image (of the names `images`) of each XML, and the XML.
 
     Both have one name, and are in folders of one name, e.g. Data/train/n01440764/1.JPEG and
@@ -272,7 +272,7 @@ def _owners(images: Sequence[str], xmls: Sequence[Member], left_out: LeftOut) ->
         most = max(likeness.values(), default=0)
         best = [item for item, alike in likeness.items() if alike == most and alike > 0]
         if not best:
-            left_out.add("XMLs of no image", xml.name)
+            ledger.add("XMLs of no image", xml.name)
             continue
         if len(best) > 1:
             raise ValueError(f"{xml.name} may be of {images[best[0]]} or of {images[best[1]]}")

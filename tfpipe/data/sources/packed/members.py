@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfpipe.data.sources.packed.scan import COPY_AGAIN, LeftOut
+from tfpipe.data.catalog.ledger import Ledger
+from tfpipe.data.sources.packed.scan import COPY_AGAIN
 from tfpipe.data.sources.packed.shards import inflate
 from tfpipe.data.sources.packed.tar import check_end
 from tfpipe.native import core
@@ -92,7 +93,7 @@ def read_member(file: int, member: Member) -> bytes:
     return inflate(contents, member.inflated, member.checksum) if member.inflated else contents
 
 
-def tar_members(path: Path, start: int, end: int, left_out: LeftOut) -> Iterator[Member]:
+def tar_members(path: Path, start: int, end: int, ledger: Ledger) -> Iterator[Member]:
     """Yields the files of a tar file that lies in bytes `start` to `end` of the file `path`; counts what is none.
 
     Raises OSError, and ValueError that names the byte if the tar file is cut off or damaged.
@@ -104,7 +105,7 @@ def tar_members(path: Path, start: int, end: int, left_out: LeftOut) -> Iterator
             elif header.kind in FILES and not header.name.endswith("/"):
                 yield Member(header.name, header.offset, header.length)
             elif header.kind != FOLDER and header.kind not in FILES:
-                left_out.add("links" if header.kind in b"12" else "devices and pipes", header.name)
+                ledger.add("links" if header.kind in b"12" else "devices and pipes", header.name)
 
 
 def _headers(file: int, start: int, end: int) -> Iterator[TarHeader | Ordinary]:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tfpipe.config import SourceConfig
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders
 from tfpipe.data.sources.packed.shards import Deflated, Records, Shards
@@ -43,34 +44,11 @@ class Scanned(NamedTuple):
     more: Sequence[Any] = ()  # values of the columns ScannedSource.further
 
 
-class LeftOut:
-    """Counts what shards hold and training does not use, by kind, with an example of each kind."""
-
-    def __init__(self, counts: dict[str, tuple[int, str]] | None = None) -> None:
-        self.counts: dict[str, tuple[int, str]] = dict(counts or {})
-
-    def add(self, kind: str, example: str, count: int = 1) -> None:
-        """Counts `count` more of a kind, e.g. ".tiff"."""
-        before, first = self.counts.get(kind, (0, example))
-        self.counts[kind] = before + count, first
-
-    def update(self, other: "LeftOut") -> None:
-        """Adds what another one has counted."""
-        for kind, (count, example) in other.counts.items():
-            self.add(kind, example, count)
-
-    @property
-    def texts(self) -> list[str]:
-        """The count and the example of each kind, the most frequent first."""
-        kinds = sorted(self.counts.items(), key=lambda item: (-item[1][0], item[0]))
-        return [f"{count:,} {kind} (e.g. {example})" for kind, (count, example) in kinds]
-
-
 class ScannedRows(NamedTuple):
     """The images of all shards of a split, one shard after the other."""
 
     rows: Rows
-    left_out: LeftOut
+    ledger: Ledger
     shards: "Stamped"
 
     def as_shards(self, labels: np.ndarray, remote: RemoteFiles | None = None) -> Shards:
@@ -103,7 +81,7 @@ class ScannedSource(Stored):
         """Returns the shards of a split; raises ConfigError if there is none, or one is missing."""
 
     @abstractmethod
-    def scan(self, path: Any, size: int, left_out: LeftOut) -> Rows:
+    def scan(self, path: Any, size: int, ledger: Ledger) -> Rows:
         """Returns the images of a shard (a Path or UrlPath) of `size` bytes, in their order; counts what is not used.
 
         Raises OSError, or a ValueError that names the shard.
@@ -152,19 +130,19 @@ class ScannedSource(Stored):
         store = TableStore(folders, [(path.name, stamp) for path, stamp in shards], world, must_store=True)
 
         def make(ranks: World) -> StoredTable:
-            rows, left_out = self._scan(shards, f"scanning {split} data", ranks)
+            rows, ledger = self._scan(shards, f"scanning {split} data", ranks)
             table = self.typed(rows).table()
-            return table._replace(values={**table.values, "left_out": left_out.counts})
+            return table._replace(values={**table.values, "left_out": ledger.counts})
 
         table = store.table(self.stored_as, self.settings, make, shared=True)
         assert table is not None, "shards are always scanned"
-        left_out = LeftOut({kind: tuple(about) for kind, about in table.values["left_out"].items()})
-        return ScannedRows(Rows.of_table(table, [str(path) for path, _ in shards]), left_out, shards)
+        ledger = Ledger(table.values["left_out"])
+        return ScannedRows(Rows.of_table(table, [str(path) for path, _ in shards]), ledger, shards)
 
-    def _scan(self, shards: Stamped, label: str, world: World) -> tuple[Rows, LeftOut]:
+    def _scan(self, shards: Stamped, label: str, world: World) -> tuple[Rows, Ledger]:
         """Scans the shards, shared by the ranks; raises ConfigError if some cannot be read."""
 
-        def scan_all(mine: Sequence[tuple[AnyPath, Stamp]]) -> list[tuple[Rows, LeftOut] | str]:
+        def scan_all(mine: Sequence[tuple[AnyPath, Stamp]]) -> list[tuple[Rows, Ledger] | str]:
             with ThreadPoolExecutor(THREADS) as pool:
                 results = pool.map(lambda shard: self._scan_one(*shard), mine)
                 return list(progress(results, len(mine), label, "shard", world.rank == 0))
@@ -174,17 +152,17 @@ class ScannedSource(Stored):
         if errors:
             folder = shards[0][0].parent
             raise ConfigError("\n  ".join([f"cannot read the {self.kind} in {folder}:", *errors[:20]]))
-        parts, left_out = [result for result in results if not isinstance(result, str)], LeftOut()
+        parts, ledger = [result for result in results if not isinstance(result, str)], Ledger()
         for _, counted in parts:
-            left_out.update(counted)
-        return Rows.joined([rows for rows, _ in parts]), left_out
+            ledger.update(counted)
+        return Rows.joined([rows for rows, _ in parts]), ledger
 
-    def _scan_one(self, path: AnyPath, stamp: Stamp) -> tuple[Rows, LeftOut] | str:
+    def _scan_one(self, path: AnyPath, stamp: Stamp) -> tuple[Rows, Ledger] | str:
         """Scans a shard; returns an error message instead of raising it on one rank alone."""
 
-        def read() -> tuple[Rows, LeftOut]:
-            left_out = LeftOut()
-            return self.scan(path, stamp.size or 0, left_out), left_out
+        def read() -> tuple[Rows, Ledger]:
+            ledger = Ledger()
+            return self.scan(path, stamp.size or 0, ledger), ledger
 
         try:
             # Requests have retries of their own.

@@ -12,7 +12,8 @@ from itertools import groupby
 from typing import IO, NamedTuple
 
 from tfpipe.data.catalog.class_folders import SUFFIXES
-from tfpipe.data.sources.packed.scan import COPY_AGAIN, LeftOut
+from tfpipe.data.catalog.ledger import Ledger
+from tfpipe.data.sources.packed.scan import COPY_AGAIN
 
 # Endings of images, the one to use first: a sample has one image.
 IMAGES = tuple(suffix.removeprefix(".") for suffix in SUFFIXES)
@@ -45,36 +46,36 @@ def opened_tar(file: IO[bytes], size: int) -> Iterator[tarfile.TarFile]:
             raise ValueError(f"{fault}: {error}; {COPY_AGAIN}") from error
 
 
-def samples(tar: tarfile.TarFile, notes: Collection[str], left_out: LeftOut) -> Iterator[Sample]:
-    """Yields the samples that have an image; counts in `left_out` the members that are neither it nor end in `notes`.
+def samples(tar: tarfile.TarFile, notes: Collection[str], ledger: Ledger) -> Iterator[Sample]:
+    """Yields the samples that have an image; counts in `ledger` the members that are neither it nor end in `notes`.
 
     Raises tarfile.TarError, or ValueError if samples that follow each other have one name and other members, or a
     file's bytes do not lie together.
     """
-    for key, members_of_key in groupby(_files(tar, left_out), lambda member: split_name(member.name)[0]):
+    for key, members_of_key in groupby(_files(tar, ledger), lambda member: split_name(member.name)[0]):
         for members in _of_one_name(key, list(members_of_key)):
             image = next((members[ending] for ending in IMAGES if ending in members), None)
             if image is None:
-                left_out.add("samples without an image", key)
+                ledger.add("samples without an image", key)
             for ending, member in members.items():
                 if image is not None and member.sparse is not None and (member is image or ending in notes):
                     raise ValueError(f"{member.name} is stored as a sparse file, in pieces: write it without --sparse")
                 if ending not in notes and member is not image:
-                    left_out.add(f".{ending}" if ending else "names without an ending", member.name)
+                    ledger.add(f".{ending}" if ending else "names without an ending", member.name)
             if image is not None:
                 yield Sample(image, {ending: member for ending, member in members.items() if ending in notes})
 
 
-def _files(tar: tarfile.TarFile, left_out: LeftOut) -> Iterator[tarfile.TarInfo]:
+def _files(tar: tarfile.TarFile, ledger: Ledger) -> Iterator[tarfile.TarInfo]:
     """Yields the members that are files."""
     for member in tar:
         if member.name.rpartition("/")[2].startswith("."):
             if not member.isdir():
-                left_out.add("names that begin with a dot", member.name)
+                ledger.add("names that begin with a dot", member.name)
         elif member.isfile():
             yield member
         elif not member.isdir():
-            left_out.add("links" if member.issym() or member.islnk() else "devices and pipes", member.name)
+            ledger.add("links" if member.issym() or member.islnk() else "devices and pipes", member.name)
 
 
 def split_name(name: str) -> tuple[str, str]:

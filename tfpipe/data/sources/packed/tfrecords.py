@@ -13,12 +13,13 @@ from tensorflow.python.lib.io.tf_record import tf_record_random_reader
 
 from tfpipe.data.annotations.cleaning import Annotated, targets
 from tfpipe.data.catalog.labels import class_table
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Index
 from tfpipe.data.sources.known import NEITHER, RECORDS, Known, check_files, expanded, names_of, not_used
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, is_sound, masked, parse_example
 from tfpipe.data.sources.packed.manifest import PREFIX
-from tfpipe.data.sources.packed.scan import COPY_AGAIN, LeftOut, Scanned, ScannedSource, rows_of
+from tfpipe.data.sources.packed.scan import COPY_AGAIN, Scanned, ScannedSource, rows_of
 from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, as_path, open_file
 from tfpipe.data.sources.rows import Rows
@@ -67,8 +68,8 @@ class TfRecords(ScannedSource):
             raise ConfigError(f"{shards[0].parent}: {len(shards)} of {int(match[1])} shards {pattern} are there")
         return shards
 
-    def scan(self, path: AnyPath, size: int, left_out: LeftOut) -> Rows:
-        del left_out
+    def scan(self, path: AnyPath, size: int, ledger: Ledger) -> Rows:
+        del ledger
         return rows_of(_scan_shard(path, size), path)
 
     def load(self, split: str, world: World) -> tuple[Known, Shards]:
@@ -95,9 +96,9 @@ class TfRecords(ScannedSource):
             )
         labels = _labels(images.rows, classes, self.display_name)
         index = _boxes(images.rows, labels)
-        left_out = not_used(self.shards_of(NEITHER) if split == "train" else [])
+        ledger = not_used(self.shards_of(NEITHER) if split == "train" else [])
         paths = FileList.of(images.rows.names)
-        known = Known(paths, labels, classes, index.boxes, index.annotated, left_out=left_out)
+        known = Known(paths, labels, classes, index.boxes, index.annotated, ledger=ledger)
         return known, images.as_shards(labels, self.opened(images.shards))
 
 

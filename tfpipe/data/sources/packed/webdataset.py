@@ -15,10 +15,11 @@ from tfpipe.config import Columns
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, is_stated
 from tfpipe.data.annotations.voc import find_objects
 from tfpipe.data.catalog.class_folders import SUFFIXES
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import UNUSABLE, FileList
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.known import NEITHER, Known, check_files, data_files, not_used
-from tfpipe.data.sources.packed.scan import LeftOut, Scanned, ScannedRows, ScannedSource, rows_of
+from tfpipe.data.sources.packed.scan import Scanned, ScannedRows, ScannedSource, rows_of
 from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.packed.tar import NOTES, check_end, opened_tar, samples, split_name
 from tfpipe.data.sources.remote.url_path import AnyPath, open_file
@@ -61,8 +62,8 @@ class WebDataset(ScannedSource):
             more[name] = json_column(rows.more[name].tolist(), key, rows.origin)
         return rows._replace(more={**rows.more, **more})
 
-    def scan(self, path: AnyPath, size: int, left_out: LeftOut) -> Rows:
-        return rows_of(scan_tar(path, size, self.about.columns, left_out), path, self.further)
+    def scan(self, path: AnyPath, size: int, ledger: Ledger) -> Rows:
+        return rows_of(scan_tar(path, size, self.about.columns, ledger), path, self.further)
 
     def load(self, split: str, world: World) -> tuple[Known, Shards]:
         """Loads what is known of a split from a scan of its shards.
@@ -77,7 +78,7 @@ class WebDataset(ScannedSource):
             train = self._rows(self.scanned("train", world))
         classes = classes_of(config, train, self.display_name)
         labels, boxes = targets_of(config, rows, classes, self.display_name)
-        left_out = [*images.left_out.texts, *not_used(self.shards_of(NEITHER) if split == "train" else [])]
+        ledger = not_used(self.shards_of(NEITHER) if split == "train" else [], images.ledger)
         shards, masks = images.as_shards(labels, self.opened(images.shards)), None
         if config.targets.kind == "mask":
             shards, masks = replace(shards, masks=_masks(rows, shards)), self._mask_names(rows)
@@ -85,7 +86,7 @@ class WebDataset(ScannedSource):
         values = {name: rows.texts[column] if column in rows.texts else rows.more[column] for name, column in extra}
         known = Known(
             *(FileList.of(rows.names), labels, classes, boxes, rows.annotated),
-            left_out=left_out,
+            ledger=ledger,
             masks=masks,
             values=values,
         )
@@ -109,13 +110,13 @@ class WebDataset(ScannedSource):
         if not images.rows.names:
             raise ConfigError(
                 f"the tar shards in {images.shards[0][0].parent} hold no image with a name that ends in "
-                f"{', '.join(SUFFIXES)}, but {', '.join(images.left_out.texts) or 'nothing'}"
+                f"{', '.join(SUFFIXES)}, but {', '.join(images.ledger.texts) or 'nothing'}"
             )
         return images.rows._replace(column="box_labels" if self.config.label_source == "object" else "label")
 
 
-def scan_tar(path: AnyPath, size: int, columns: Columns, left_out: LeftOut) -> list[Scanned]:
-    """Returns the images of a tar file, in its order; counts in `left_out` what is not used.
+def scan_tar(path: AnyPath, size: int, columns: Columns, ledger: Ledger) -> list[Scanned]:
+    """Returns the images of a tar file, in its order; counts in `ledger` what is not used.
 
     Raises OSError, or ValueError if it is no tar file, a member or a header is
     damaged, or the file was cut off.
@@ -123,7 +124,7 @@ def scan_tar(path: AnyPath, size: int, columns: Columns, left_out: LeftOut) -> l
     rows: list[Scanned] = []
     try:
         with open_file(path) as file, opened_tar(file, size) as tar:
-            for image, notes in samples(tar, (*NOTES, mask_ending(columns)), left_out):
+            for image, notes in samples(tar, (*NOTES, mask_ending(columns)), ledger):
                 rows.append(_scanned_image(tar, image, notes, columns))
             check_end(file, tar.offset)
     except ValueError as error:

@@ -118,10 +118,10 @@ class Table(BaseSource):
             rows = rows._replace(sizes=world.from_rank0(lambda: self._measured(rows, images, world)))
         classes = classes_of(self.config, train, self.display_name)
         labels, boxes = targets_of(self.config, rows, classes, name)
-        left_out = world.from_rank0(lambda: not_used(self.tables(NEITHER) if split == "train" else []))
+        ledger = world.from_rank0(lambda: not_used(self.tables(NEITHER) if split == "train" else []))
         masks = FileList.of(rows.more["mask"].tolist()) if "mask" in rows.more and not stored else None
         values = {name: _column(values) for name, values in rows.more.items() if name != "mask"}
-        about = (rows.annotated, rows.weights, left_out, masks, values, files.version)
+        about = (rows.annotated, rows.weights, ledger, masks, values, files.version)
         known = Known(paths, labels, classes, boxes, *about)
         catalog = known_catalog(self.config, split, self.display_name, known, show=world.rank == 0)
         if images is not None:

@@ -1,0 +1,39 @@
+"""Accounts for what data holds and training does not use: the reason, how many there are, and an example."""
+
+from collections.abc import Iterable, Mapping
+
+Counts = Mapping[str, tuple[int, str]]
+
+
+class Ledger:
+    """Counts what is left out of the data, by reason, with the first example of each reason."""
+
+    def __init__(self, counts: Counts | None = None) -> None:
+        """Starts with the counts of another ledger, also as JSON has them: {reason: (count, example)}."""
+        self.counts: dict[str, tuple[int, str]] = {}
+        for reason, (count, example) in (counts or {}).items():
+            self.counts[reason] = count, example
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)
+
+    def add(self, reason: str, example: str, count: int = 1) -> None:
+        """Counts `count` more that are left out for a reason, a noun in the plural: "XMLs of no image"."""
+        before, first = self.counts.get(reason, (0, example))
+        self.counts[reason] = before + count, first
+
+    def add_all(self, reason: str, examples: Iterable[object]) -> None:
+        """Counts each of the examples."""
+        for example in examples:
+            self.add(reason, str(example))
+
+    def update(self, other: "Ledger") -> None:
+        """Adds what another one has counted."""
+        for reason, (count, example) in other.counts.items():
+            self.add(reason, example, count)
+
+    @property
+    def texts(self) -> list[str]:
+        """The count and the example of each reason, the most frequent first."""
+        reasons = sorted(self.counts.items(), key=lambda item: (-item[1][0], item[0]))
+        return [f"{count:,} {reason} (e.g. {example})" for reason, (count, example) in reasons]
