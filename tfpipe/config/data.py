@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, ValidationInfo, field_v
 from tfpipe.config.augment import Augment
 from tfpipe.config.by_epoch import BatchSize, CropSize, at_epoch, by_epoch
 from tfpipe.config.data_sections import LISTS, Layout, Parallel, RandomResizedCrop, Remote, Service, WeightedList
-from tfpipe.config.data_source import SourceConfig
+from tfpipe.config.data_source import SourceConfig, class_level_conflicts
 from tfpipe.config.mix import Mix, Normalize
 from tfpipe.config.section import ConfigPath, CropSide, Form, Fraction, Kernel, Section, Seed
 from tfpipe.config.targets import OF_OBJECTS, Targets, TargetsConfig
@@ -56,8 +56,7 @@ class DataConfig(Section):
     `class_weights` to the others of its class. null: alike, or as `source.columns.weight` says."""
     repeats: PositiveInt = 1
     """Visits of each training sample that follow each other, each with another augmentation (Hoffer et al. 2020,
-    Augment your batch; DeiT's RASampler): an epoch has this many times as many samples. Test data are never repeated.
-    """
+    Augment your batch; DeiT's RASampler): an epoch has this many times as many samples. Test data are not repeated."""
     seed: Seed = 0
     """Seed of the order and of all augmentation."""
     num_parallel_readers: PositiveInt | Literal["auto"] = "auto"
@@ -144,11 +143,14 @@ class DataConfig(Section):
     the step, so every epoch has others, and a resumed run the same."""
     views: Annotated[list[View], Form('a list of {"count": NUMBER, "crop": ..., "size": ..., "augment": ...}')] = []
     """Several crops of each training image, e.g. SimCLR's two or DINO's ten, made in one pass over its file; []: one.
-    A batch's images are then a tuple, one tensor for each view. The first view is what the same config without views
-    gives, with the first view's keys; the others are drawn independently of it. Test data are as without views."""
+    A batch's images are then a tuple, a tensor for each view. The first view is what the same config without views
+    gives, with that view's keys; the others are drawn independently of it. Test data are as without views."""
     label_source: Annotated[Literal["directory", "object"], DEFAULT] = None  # type: ignore[assignment]
     """"directory": the image's folder (n02437312/...). "object": each object's name in the XML. null: "directory", or
     "object" with `targets` "boxes" and "labels"."""
+    class_level: int | None = None
+    """Level of the folders that are the classes: 1, 2 ... below the data's folder or its folder train; -1, -2 ... from
+    an image's own folder up. null: -1 for the lines of filelists, else 1, or the first level at which folders part."""
     classes: Annotated[list[str] | ConfigPath | None, Form("a list of class names")] = None
     """Class names in the order of their numbers, or a file with one per line (LOC_synset_mapping.txt), or YOLO's
     data.yaml; null: the sorted folders of the training list."""
@@ -202,8 +204,7 @@ class DataConfig(Section):
     def _default(cls, value: str | None, info: ValidationInfo) -> str:
         """Returns the value that stands for null with these targets."""
         assert info.field_name is not None, "it is of two fields"
-        targets = info.data.get("targets", TargetsConfig())
-        return targets.defaults[info.field_name] if value is None else value
+        return info.data.get("targets", TargetsConfig()).defaults[info.field_name] if value is None else value
 
     @field_validator("train_filelist")
     @classmethod
@@ -315,6 +316,7 @@ class DataConfig(Section):
     def _conflicts(self) -> Iterator[str]:
         if self.source is not None:
             yield from self.source.beside(self)
+        yield from class_level_conflicts(self)
         if self.label_source == "object":
             if self.annotations == "none":
                 yield 'label_source "object" needs the XML files; annotations is "none"'
@@ -373,9 +375,8 @@ def _sizes_conflict(data: DataConfig) -> Iterator[str]:
     sizes += [(f"views[{number}].size", view.size) for number, view in enumerate(data.views) if view.size]
     sizes += [] if data.test_crop_image_size is None else [("test_crop_image_size", data.test_crop_image_size)]
     for name, (height, width) in sizes:
-        if height * width * data.num_channels >= 2**29:
-            size = f"{height * width * data.num_channels:,} bytes"
-            yield f"{name} [{height}, {width}] makes crops of {size}; use less than 2^29, 536,870,912"
+        if (size := height * width * data.num_channels) >= 2**29:
+            yield f"{name} [{height}, {width}] makes crops of {size:,} bytes; use less than 2^29, 536,870,912"
     if data.cache_stage == "crops" and len(by_epoch(data.crop_image_size)) > 1:
         yield (
             f"crop_image_size {json.dumps(by_epoch(data.crop_image_size))} changes with the epochs, and cache_stage "
@@ -387,13 +388,13 @@ def unused(data: DataConfig) -> Iterator[str]:
     """Yields a message for each setting that has no effect, though it would do no harm."""
     if data.scaled_decode:
         yield "data.scaled_decode has no effect any more: images are decoded at their full size"
-    views = data.by_view
+    fields, views = type(data).model_fields, data.by_view
     crops = {*(view.crop for view in views), data.crop_for("test")}
     for name, crop in (("random_resized", "random_resized"), ("center_fraction", "center"), ("fit", "full")):
-        if getattr(data, name) != type(data).model_fields[name].default and crop not in crops:
+        if getattr(data, name) != fields[name].default and crop not in crops:
             yield f'data.{name} has no effect: it is for data.crop "{crop}", and data.crop is "{data.crop}"'
-    if data.letterbox_level != type(data).model_fields["letterbox_level"].default and data.fit != "letterbox":
+    if data.letterbox_level != fields["letterbox_level"].default and data.fit != "letterbox":
         yield 'data.letterbox_level has no effect: it is for data.fit "letterbox"'
-    for name, key in (("flip", "flip"), ("augment", "augment")):
-        if getattr(data, name) and data.views and all(getattr(view, key) is not None for view in data.views):
+    for name in ("flip", "augment"):
+        if getattr(data, name) and data.views and all(getattr(view, name) is not None for view in data.views):
             yield f"data.{name} has no effect: each of data.views has its own"

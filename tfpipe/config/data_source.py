@@ -153,3 +153,15 @@ class SourceConfig(Section):
                     f'{name} "{value}" is for images of filelists, and source {text} says itself what its images hold: '
                     f"leave {name} out, or null"
                 )
+
+
+def class_level_conflicts(data: Any) -> Iterator[str]:
+    """Yields messages if the key class_level of the section `data` is no level, or has no effect."""
+    level, source = data.class_level, data.source
+    if level == 0:
+        yield "class_level 0 is no folder; accepted: 1, 2 ... below the data's folder, -1, -2 ... from an image's own"
+    if level and (data.label_source == "object" or (source and source.kind not in ("folders", "archive"))):
+        yield (
+            f"class_level {level} has no effect: it is for labels that are the names of folders, of filelists, and "
+            'with the source "folders" or "archive"'
+        )

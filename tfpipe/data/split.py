@@ -14,7 +14,7 @@ import numpy as np
 from tfpipe.config import DataConfig, Parallel
 from tfpipe.config.targets import OF_OBJECTS
 from tfpipe.data.catalog.boxes import REMEDY as LISTED
-from tfpipe.data.catalog.storage import Storage
+from tfpipe.data.catalog.layout import Storage
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.catalog.weights import sample_weights
 from tfpipe.data.order.mixture import Mixture

@@ -8,7 +8,7 @@ import numpy as np
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes, is_stated, numbered, targets
 from tfpipe.data.annotations.parse import parse_annotation
 from tfpipe.data.annotations.voc import VocObjects
-from tfpipe.data.catalog.storage import Storage
+from tfpipe.data.catalog.layout import Storage
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError

@@ -2,22 +2,30 @@
 
 train and training are training data; val, valid and validation, else test and testing, are test data. A name's words
 are its letters between other characters, and between small and capital ones, in any case: imagenet-train-000000.tar,
-instances_val2017.json, TestData.csv.
+instances_val2017.json, TestData.csv. Folders of splits may be at any depth, and classes are the first level below them,
+as in torchvision, Keras and timm.
 """
 
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.errors import ConfigError
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
 
 # Formats that are decoded; a file is read as what it is, whatever its name.
-SUFFIXES = (".jpeg", ".jpg", ".png", ".gif", ".bmp", ".webp")
+SUFFIXES = (".jpeg", ".jpg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp")
+# Files and folders of operating systems, file servers and archivers, in small letters.
+SYSTEM = ("@eadir", "lost+found", "$recycle.bin", "system volume information", "thumbnails", "thumbs.db", "desktop.ini",
+          "__macosx")  # fmt: skip
+# Ends of the names of tfpipe's own files and folders: what it stores next to data.
+OWN = (".catalog", ".index.parquet", ".entries")
 # Listing folders waits for the file system, not for the CPU.
 SCAN_THREADS = 16
 # Splits of test data, the preferred one first.
@@ -89,89 +97,139 @@ def listing(names: Sequence[str]) -> str:
     return f"{', '.join(names[:EXAMPLES])}{more}"
 
 
-class Folder(Protocol):
-    """A folder, by its path or its URL."""
+def why_left_out(name: str, *, is_folder: bool) -> str:
+    """Returns why a file or folder of this name is no image, and no folder of images; "" if it may be one."""
+    if name.startswith("."):
+        return "names that begin with a dot"
+    if name.lower() in SYSTEM:
+        return "names of the operating system"
+    if name.lower().endswith(OWN):
+        return "files of tfpipe's own"
+    if is_folder or name.lower().endswith(SUFFIXES):
+        return ""
+    return os.path.splitext(name)[1].lower() or "names without an ending"
 
-    def __truediv__(self, name: str, /) -> Any: ...
+
+class Place(NamedTuple):
+    """A folder of images, by the split that the name of a folder above them says."""
+
+    split: str | None  # "train", "val" or "test"; None: no name says one
+    root: str  # path of the folder whose name says it; "" if none does
+    names: tuple[str, ...]  # names of the folders below that, or of all
 
 
-AnyFolder = TypeVar("AnyFolder", bound=Folder)
+def places_of(folders: Sequence[str]) -> list[Place]:
+    """Returns the split of each folder that holds images, a path with a slash at its end, relative to the data's root.
 
-
-def find_splits(root: Path) -> dict[str, Path]:
-    """Returns the folder of each split, as splits_below does; raises OSError too."""
-    return splits_below(root, lambda folder: [entry.name for entry in os.scandir(folder) if entry.is_dir()])
-
-
-def splits_below(root: AnyFolder, subfolders: Callable[[AnyFolder], list[str]]) -> dict[str, AnyFolder]:
-    """Returns the folder of each split: "train", and the folders of test data in `root` by their names.
-
-    Folders are split by their names, if they hold folders: those of test data next to one of training data may
-    hold images alone. A name that says nothing else comes first, so that train_old next to train is no split; a name
-    that does, such as seg_train, counts only if there are training and test data. Without a folder of training data,
-    as in a tree whose classes are train, bus and car, all of `root` but folders of test data is "train".
-
-    `subfolders` returns the names of the folders in a folder. Raises ConfigError if several folders may be the training
-    data, and what `subfolders` raises.
+    A folder whose name says nothing but a split counts for all below it if it holds folders, as class folders are, or
+    lies beside one of training data that does: Data/train/CLASS/ and Data/val/. So a class may be called train. A name
+    that says more, such as seg_train, counts only if there are folders of training and of test data. Without a folder
+    of training data, training data are the folders of no split. Raises ConfigError if several folders may be it.
     """
-    said = {name: splits_in(name) for name in subfolders(root) if name[0] != "."}
-    named = {name: next(iter(splits)) for name, splits in sorted(said.items()) if len(splits) == 1}
-    nested = {name for name in named if subfolders(root / name)}
-    trains = [name for name in nested if whole_split(name) == "train"]
-    if not trains and any(named[name] != "train" for name in nested):
-        trains = [name for name in nested if named[name] == "train"]
+    paths = [tuple(folder.split("/")[:-1]) for folder in folders]
+    whole, words = ([_place(path, split_of) for path in paths] for split_of in (whole_split, _only_split))
+    said = {place.root: place.split for place in whole if place.split}
+    roots = {place.root: place.split for place in whole if place.names and place.split}
+    more = {place.root: place.split for place in words if place.names and place.split}
+    # Folders train and val of images alone are splits too, without classes; those train and bus are classes.
+    if "train" in roots.values() or (not roots and {"train"} < set(said.values())):
+        roots = said
+    if "train" not in roots.values():
+        roots |= more if {"train"} < set(more.values()) else {}
+    elif set(roots.values()) == {"train"}:
+        roots |= {root: split for root, split in more.items() if split in TESTS}
+    trains = sorted(root for root, split in roots.items() if split == "train")
     if len(trains) > 1:
         raise ConfigError(
-            f"{root} holds several folders of training data, by name: {listing(sorted(trains))}: name one of them in "
+            f"several folders may be the training data, by name: {listing(trains)}: name one of them in "
             "data.source.path, and the test data in data.source.test_path"
         )
-    tests = [name for name in named if whole_split(name) in TESTS and (trains or name in nested)]
-    if trains and not tests:
-        tests = [name for name in named if named[name] in TESTS and name in nested]
-    return {"train": root / trains[0] if trains else root, **{name: root / name for name in tests}}
-
-
-def split_of_folders(folders: Sequence[str]) -> list[str | None]:
-    """Returns the split of each of the folders (paths with a slash at their ends) that images lie in; None: no split.
-
-    The rule is that of splits_below, at any depth: a folder's name that says nothing but a split counts for all below
-    it, if it holds folders, or there is a folder of training data that does: Data/train/CLASS/ and Data/val/.
-    """
-    said: list[str | None] = []
-    nested: list[bool] = []
-    for folder in folders:
-        names = folder.split("/")[:-1]
-        at = next((depth for depth, name in enumerate(names) if whole_split(name)), None)
-        said.append(None if at is None else whole_split(names[at]))
-        nested.append(at is not None and at < len(names) - 1)
-    has_train = ("train", True) in zip(said, nested, strict=True)
     return [
-        split if inner or (has_train and split in TESTS) else None for split, inner in zip(said, nested, strict=True)
+        next((place for place in both if place.root in roots), Place(None, "", path))
+        for *both, path in zip(whole, words, paths, strict=True)
     ]
 
 
-def images_of_split(splits: dict[str, Path], split: str, show: bool = False) -> list[str]:
-    """Returns the images below a folder of find_splits, without those of folders of other splits in it."""
-    folder = splits[split]
-    return images_below(folder, show, [other for other in splits.values() if other != folder])
+def _place(path: tuple[str, ...], split_of: Callable[[str], str | None]) -> Place:
+    """Returns the place of a folder by the first of the names in its path that `split_of` knows."""
+    at = next((depth for depth, name in enumerate(path) if split_of(name)), None)
+    if at is None:
+        return Place(None, "", path)
+    return Place(split_of(path[at]), "/".join(path[: at + 1]), path[at + 1 :])
 
 
-def images_below(root: Path, show: bool = False, but: Iterable[Path] = ()) -> list[str]:
+def _only_split(name: str) -> str | None:
+    """Returns the split that words of a name say, None if they say none or several."""
+    splits = splits_in(name)
+    return next(iter(splits)) if len(splits) == 1 else None
+
+
+def test_split(places: Iterable[Place]) -> str | None:
+    """Returns the split that is used as test data: val, else test; None if no name says one."""
+    said = {place.split for place in places}
+    return next((name for name in TESTS if name in said), None)
+
+
+def of_split(places: Sequence[Place], split: str, *, apart: bool) -> list[bool]:
+    """Returns which places are of "train" or "test"; `apart` if test data lies elsewhere, or these are all of it.
+
+    Test data are those of val, else of test. Raises ConfigError if several folders may be it.
+    """
+    if split == "train":
+        wanted = "train" if any(place.split == "train" for place in places) else None
+        return [place.split == wanted for place in places]
+    test = test_split(places)
+    roots = sorted({place.root for place in places if place.split == test}) if test else []
+    if len(roots) > 1:
+        raise ConfigError(
+            f"several folders of test data, by name: {listing(roots)}: name one of them in data.source.test_path"
+        )
+    return [place.split == test if test else apart for place in places]
+
+
+def class_level(folders: Sequence[tuple[str, ...]], level: int | None) -> int:
+    """Returns the index of the class in the names of the folders below a split's, given those of training images.
+
+    `level` is `data.class_level`. None: the first, 0, or if all images are below one folder, that at which they part,
+    if they lie there and no deeper. Raises ConfigError if they do not.
+    """
+    if level is not None:
+        return level - 1 if level > 0 else level
+    paths = [names for names in folders if names]
+    shared = len(list(takewhile(lambda names: len({*names}) == 1, zip(*paths, strict=False))))
+    at = shared if any(len(names) > shared for names in paths) else max(shared - 1, 0)
+    if at and any(len(names) > at + 1 for names in paths):
+        raise ConfigError(
+            f"all images are below the folder {'/'.join(paths[0][:at])}, and in folders of several levels: set "
+            f"data.class_level to that of the classes: {at + 1} for {max(paths, key=len)[at]}, -1 for each image's own"
+        )
+    return at
+
+
+def images_below(root: Path, ledger: Ledger, *, show: bool = False, but: Iterable[str] = ()) -> list[str]:
     """Returns the paths of all images in `root` and its folders, at any depth, sorted; follows links.
 
-    Leaves out names that begin with a dot, and the folders `but`. Raises OSError if a folder cannot be listed.
+    Counts in `ledger` what is no image, but for the folders `but`. Raises OSError if a folder cannot be listed.
     """
     images: list[str] = []
-    left_out = set(map(str, but))
+    others = set(but)
     folders, seen = [str(root)], set()
     with ThreadPoolExecutor(SCAN_THREADS) as pool:
         while folders:
-            listings = progress(pool.map(_list, folders), len(folders), f"listing {root.name}", "folder", show)
-            # A link to a folder above would lead round in a circle.
-            new = [contents for contents in listings if contents.identity not in seen]
-            seen |= {contents.identity for contents in new}
-            images += [image for contents in new for image in contents.images]
-            folders = [folder for contents in new for folder in contents.folders if folder not in left_out]
+            listings = list(progress(pool.map(_list, folders), len(folders), f"listing {root.name}", "folder", show))
+            new = []
+            for folder, contents in zip(folders, listings, strict=True):
+                # A link to a folder above would lead round in a circle.
+                if contents.identity in seen:
+                    ledger.add("links to folders that are listed already", folder)
+                    continue
+                seen.add(contents.identity)
+                ledger.update(contents.ledger)
+                images += contents.images
+                new += contents.folders
+                if not contents.images and not contents.folders:
+                    ledger.add("folders without an image", folder)
+            folders = [folder for folder in new if folder not in others]
     return sorted(images)
 
 
@@ -194,18 +252,21 @@ class _Listing(NamedTuple):
     identity: tuple[int, int]  # device and inode
     images: list[str]
     folders: list[str]
+    ledger: Ledger
 
 
 @retried
 def _list(folder: str) -> _Listing:
     status = os.stat(folder)
-    images, folders = [], []
+    contents = _Listing((status.st_dev, status.st_ino), [], [], Ledger())
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            if entry.name.lower().endswith(SUFFIXES):
-                images.append(entry.path)
-            elif entry.is_dir():
-                folders.append(entry.path)
-    return _Listing((status.st_dev, status.st_ino), images, folders)
+            # A link whose name is an image's is none to a folder, so that a million links cost no call each.
+            is_image = entry.name.lower().endswith(SUFFIXES)
+            is_folder = entry.is_dir(follow_symlinks=not is_image)
+            reason = why_left_out(entry.name, is_folder=is_folder)
+            if reason:
+                contents.ledger.add(reason, entry.path)
+            else:
+                (contents.folders if is_folder else contents.images).append(entry.path)
+    return contents

@@ -1,22 +1,38 @@
 """Filelists: written once from a folder tree and read by training; or a folder of class folders, listed each time."""
 
+import logging
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from tfpipe.config.section import NETRC
-from tfpipe.data.catalog.class_folders import find_splits, has_image, images_below, images_of_split, listing
+from tfpipe.data.catalog.class_folders import (
+    TESTS,
+    class_level,
+    has_image,
+    images_below,
+    listing,
+    of_split,
+    places_of,
+    test_split,
+)
+from tfpipe.data.catalog.labels import folder_of
 from tfpipe.data.catalog.layout import LAYOUTS
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList, is_url, packed
 from tfpipe.errors import LOGIN, ConfigError
 from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.files import open_text, read_text, unreadable
 from tfpipe.util.progress import progress
 
-JPEG_SUFFIXES = (".jpeg", ".jpg")
+logger = logging.getLogger(__name__)
+
+JPEG_SUFFIXES = (".jpeg", ".jpg", ".jpe", ".jfif")
 VOC_SPLITS = ("train", "val", "test", "trainval")
 # Characters of lines read at a time.
 CHUNK_CHARS = 2**18
@@ -35,7 +51,7 @@ def read_filelist(path: str | Path, show: bool = False) -> FileList:
     """
     path = Path(path)
     if path.is_dir():
-        return read_folder(path)
+        return read_folder(path).paths
     try:
         paths = packed(read_lines(path, show), str(path.parent.absolute()))
     except (OSError, UnicodeDecodeError) as error:
@@ -69,25 +85,106 @@ def check_urls(paths: FileList, place: str, entry: str) -> None:
         )
 
 
-def read_folder(folder: Path) -> FileList:
+class FolderList(NamedTuple):
+    """Images below a folder, and their classes by the names of folders."""
+
+    paths: FileList
+    classes: list[str]  # class of each of paths.folders
+    ledger: Ledger
+
+    def taken(self, which: Sequence[bool]) -> "FolderList":
+        """Returns the images for which `which`, [n], is true."""
+        class_of = dict(zip(self.paths.folders, self.classes, strict=True))
+        paths = FileList.of([path for path, taken in zip(self.paths, which, strict=True) if taken])
+        return self._replace(paths=paths, classes=[class_of[folder] for folder in paths.folders])
+
+
+class FolderRule(NamedTuple):
+    """How the images below a folder get their classes."""
+
+    level: int | None = None  # data.class_level
+    labelled: bool = True  # whether something else has the labels, so that images need no class folders
+
+
+LABELLED = FolderRule()
+
+
+class Choice(NamedTuple):
+    """Images of a split among those below a folder, or in archives."""
+
+    kept: np.ndarray  # bool [n]
+    classes: list[str]  # class of each of the paths' folders
+    ledger: Ledger
+
+
+def chosen_folders(paths: FileList, trees: Sequence[str], split: str, rule: FolderRule, *, apart: bool) -> Choice:
+    """Chooses the images of `split`, "train" or "test", by the names of folders; see class_folders.
+
+    `trees` is the root of each of paths.folders: the data's folder, or an archive. `apart`: data of the other split lie
+    elsewhere. Raises ConfigError if several folders may be the split, or several levels the classes.
+    """
+    places = places_of([folder[len(tree) :] for folder, tree in zip(paths.folders, trees, strict=True)])
+    used = of_split(places, split, apart=apart)
+    train = used if apart else of_split(places, "train", apart=False)
+    names_in = defaultdict[str, list[tuple[str, ...]]](list)
+    for place, tree, of_train in zip(places, trees, train, strict=True):
+        if of_train:
+            names_in[tree].append(place.names)
+    at = -1 if rule.labelled else min((class_level(names, rule.level) for names in names_in.values()), default=0)
+    classes = [place.names[at] if -len(place.names) <= at < len(place.names) else None for place in places]
+    test, ledger = test_split(places), Ledger()
+    counts = np.bincount(paths.folder, minlength=len(places)).tolist()
+    for folder, place in enumerate(places):
+        beside = used[folder] and classes[folder] is None and not rule.labelled
+        of_none = not used[folder] and (apart or (split == "train" and (place.split is None or place.split != test)))
+        if beside or of_none:
+            reason = "images beside the class folders" if beside else "images of no split"
+            ledger.add(reason, paths[int(np.argmax(paths.folder == folder))], counts[folder])
+    kept = [use and (rule.labelled or name is not None) for use, name in zip(used, classes, strict=True)]
+    return Choice(np.array(kept, bool)[paths.folder], [name or "" for name in classes], ledger)
+
+
+def chosen_below(root: str, images: Sequence[str], split: str, rule: FolderRule, *, apart: bool) -> FolderList:
+    """Chooses the images of a split below a folder as chosen_folders does; raises ConfigError that names the folder."""
+    paths = FileList.of(images)
+    try:
+        choice = chosen_folders(paths, [f"{root}/"] * len(paths.folders), split, rule, apart=apart)
+    except ConfigError as error:
+        raise ConfigError(f"{root}: {error}") from error
+    chosen = FolderList(paths, choice.classes, choice.ledger)
+    return chosen if choice.kept.all() else chosen.taken(choice.kept.tolist())
+
+
+def read_folder(folder: Path, rule: FolderRule = LABELLED) -> FolderList:
     """Lists the images of a folder and of its folders, sorted: the list that would hold them, relative to the folder.
 
-    Raises ConfigError if there is none, the folder holds folders of training and of test data, or it cannot be listed.
+    Raises ConfigError as chosen_below, and if there is no image, the folder holds folders of training and of test data,
+    or it cannot be listed.
     """
-    root = str(folder.absolute())
+    root, ledger = str(folder.absolute()), Ledger()
     try:
-        _, *tests = splits = find_splits(folder)
-        if tests:
-            raise ConfigError(
-                f"{folder} holds training and test data, by the names of its folders {listing(list(splits))}: name the "
-                f"folder of one split, e.g. {folder / tests[0]}"
-            )
-        images = images_below(Path(root))
+        images = images_below(Path(root), ledger)
     except OSError as error:
         raise ConfigError(f"cannot list the folder {folder}: {error.strerror}") from error
     if not images:
         raise ConfigError(_no_image(folder))
-    return packed([[image[len(root) + 1 :] for image in images]], root)
+    _refuse_splits(folder, root, images)
+    chosen = chosen_below(root, images, "train", rule, apart=True)
+    ledger.update(chosen.ledger)
+    relative = packed([[image[len(root) + 1 :] for image in chosen.paths]], root)
+    return chosen._replace(paths=relative, ledger=ledger)
+
+
+def _refuse_splits(folder: Path, root: str, images: Sequence[str]) -> None:
+    """Raises ConfigError if folders below `folder` say that they hold training data, and test data."""
+    folders = sorted({os.path.dirname(image)[len(root) + 1 :] + "/" for image in images})
+    roots = sorted({place.root for place in places_of(folders) if place.split})
+    tests = sorted({place.root for place in places_of(folders) if place.split in TESTS})
+    if tests:
+        raise ConfigError(
+            f"{folder} holds training and test data, by the names of its folders {listing(roots)}: name the folder of "
+            f"one split, e.g. {folder / tests[0]}"
+        )
 
 
 def _no_image(folder: Path) -> str:
@@ -160,8 +257,7 @@ def scan(root: str | Path, show: bool = True) -> dict[str, list[str]]:
             return _scan_ilsvrc(base / "Data/CLS-LOC", show)
     if (root / "JPEGImages").is_dir() and (root / "ImageSets/Main").is_dir():
         return _scan_voc(root)
-    folders = find_splits(root) if root.is_dir() else {}
-    splits = {split: images_of_split(folders, split, show) for split in folders}
+    splits = _scan_class_folders(root, show) if root.is_dir() else {}
     images = splits.get("train", [])
     for rule in LAYOUTS.values():
         tree, separator, _ = "".join(images[:1]).partition(f"/{rule.images}/")
@@ -172,14 +268,39 @@ def scan(root: str | Path, show: bool = True) -> dict[str, list[str]]:
             f"{root} is neither an ILSVRC tree (Data/CLS-LOC/train) nor a Pascal VOC one (JPEGImages, ImageSets/Main) "
             "nor does it hold class folders with images (CLASS/*.jpg or train/CLASS/*.jpg, of two classes or more)"
         )
-    return {split: images for split, images in splits.items() if images}
+    return splits
+
+
+def _scan_class_folders(root: Path, show: bool) -> dict[str, list[str]]:
+    """Returns the images of each split by the name of its folder, "train" for training data."""
+    ledger, splits = Ledger(), dict[str, list[str]]()
+    paths = FileList.of(images_below(root, ledger, show=show))
+    places = places_of([folder[len(str(root)) + 1 :] for folder in paths.folders])
+    train = of_split(places, "train", apart=False)
+    named = ["train" if used else os.path.basename(place.root) for place, used in zip(places, train, strict=True)]
+    for path, folder in zip(paths, paths.folder.tolist(), strict=True):
+        if named[folder]:
+            splits.setdefault(named[folder], []).append(path)
+        else:
+            ledger.add("images of no split", path)
+    if ledger and show:
+        logger.warning("%s holds what is in no list:%s", root, ledger.lines())
+    at = class_level([place.names for place, used in zip(places, train, strict=True) if used], None)
+    deeper = [folder for folder, place in zip(paths.folders, places, strict=True) if len(place.names) > at + 1]
+    if deeper and show:
+        logger.warning(
+            "the class of an image of a list is the folder that it lies in: of those in %s it is %s; set "
+            'data.class_level, e.g. -2 for the folder above, or train from the folder, data.source {"kind": "folders"}',
+            *(deeper[0], folder_of(deeper[0])),
+        )
+    return splits
 
 
 def _scan_ilsvrc(images: Path, show: bool) -> dict[str, list[str]]:
     splits = {}
     for split in ("train", "val"):
         if (images / split).is_dir():
-            splits[split] = _jpegs(images_below(images / split, show))
+            splits[split] = _jpegs(images_below(images / split, Ledger(), show=show))
     if not splits.get("train"):
         raise ConfigError(f"no image below {images / 'train'}; expected WNID folders of .JPEG files")
     return splits
@@ -190,7 +311,10 @@ def _jpegs(paths: list[str]) -> list[str]:
 
 
 def _scan_voc(root: Path) -> dict[str, list[str]]:
-    by_name = {os.path.splitext(os.path.basename(path))[0]: path for path in _jpegs(images_below(root / "JPEGImages"))}
+    by_name = {
+        os.path.splitext(os.path.basename(path))[0]: path
+        for path in _jpegs(images_below(root / "JPEGImages", Ledger()))
+    }
     splits = {}
     for split in VOC_SPLITS:
         names = root / "ImageSets/Main" / f"{split}.txt"

@@ -21,8 +21,10 @@ KAGGLE_HEADER = "ImageId,PredictionString"
 WNID = re.compile(r"n\d{8}")
 
 
-def class_table(config: DataConfig, train_paths: FileList) -> tuple[str, ...]:
-    """Returns the class names, sorted by class number.
+def class_table(
+    config: DataConfig, train_paths: FileList, folder_classes: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """Returns the class names, sorted by class number; `folder_classes` are those of train_paths.folders, if known.
 
     They come from `data.classes` or are the sorted folder names of the whole training list, so they are the same on
     every rank, for training and test data, and on every file system; () if images have none. Raises ConfigError if
@@ -35,7 +37,10 @@ def class_table(config: DataConfig, train_paths: FileList) -> tuple[str, ...]:
     elif config.targets.kind in UNCLASSED:
         return ()
     else:
-        source, names = "as folders of the training list", sorted({folder_of(folder) for folder in train_paths.folders})
+        source, names = (
+            "as folders of the training list",
+            sorted(set(folder_classes or _classes_of(train_paths, config))),
+        )
     return checked_classes(names, config, source)
 
 
@@ -73,9 +78,28 @@ def check_count(names: Sequence[object], config: DataConfig, source: str) -> Non
         raise ConfigError(f"data.num_classes is {config.num_classes}, but there are {len(names)} classes {source}")
 
 
-def folder_of(path: str) -> str:
-    """Returns the name of the innermost folder of a path: "n02" for "/train/n02/1.JPEG" and for "/train/n02/"."""
-    return path.rpartition("/")[0].rpartition("/")[2]
+def folder_of(path: str, level: int = -1) -> str:
+    """Returns the name of a folder of a path, by default the innermost: "n02" for "/train/n02/1.JPEG".
+
+    It is the `level`th from the end, -2 being the one that holds the innermost; "" if there is none.
+    """
+    names = path.split("/")[:-1]
+    return names[level] if -level <= len(names) else ""
+
+
+def _classes_of(paths: FileList, config: DataConfig) -> list[str]:
+    """Returns the class of each of the folders of a filelist; raises ConfigError if a folder has no such level."""
+    level = -1 if config.class_level is None else config.class_level
+    if level > 0:
+        raise ConfigError(
+            f"data.class_level {level} counts from the folder of the data, and a filelist has none; accepted: -1 for "
+            "the folder of each image, -2 for the one that holds it ..."
+        )
+    names = [folder_of(folder, level) for folder in paths.folders]
+    if "" in names and level != -1:
+        folder = paths.folders[names.index("")]
+        raise ConfigError(f"data.class_level {level}: {folder} has fewer folders above its images")
+    return names
 
 
 class Labels(NamedTuple):
@@ -92,13 +116,20 @@ class Labels(NamedTuple):
         return f'"{self.names[self.name[item]]}" ({self.source})'
 
 
-def image_labels(paths: FileList, classes: Sequence[str], config: DataConfig, label_file: Path | None) -> np.ndarray:
+def image_labels(
+    paths: FileList,
+    classes: Sequence[str],
+    config: DataConfig,
+    label_file: Path | None,
+    folder_classes: Sequence[str] | None = None,
+) -> np.ndarray:
     """Returns int32 [len(paths)]: each image's class number, or BY_OBJECT.
 
-    Labels come from `label_file` if it is given, otherwise from `data.label_source`. Raises ConfigError if an image has
+    Labels come from `label_file` if it is given, otherwise from `data.label_source`; `folder_classes` are as in
+    class_table. Raises ConfigError if an image has
     no label, or its label is not a class.
     """
-    labels = find_labels(paths, classes, config, label_file)
+    labels = find_labels(paths, classes, config, label_file, folder_classes)
     if labels.unknown.size:
         first = int(labels.unknown[0])
         raise ConfigError(
@@ -109,7 +140,13 @@ def image_labels(paths: FileList, classes: Sequence[str], config: DataConfig, la
     return labels.numbers
 
 
-def find_labels(paths: FileList, classes: Sequence[str], config: DataConfig, label_file: Path | None) -> Labels:
+def find_labels(
+    paths: FileList,
+    classes: Sequence[str],
+    config: DataConfig,
+    label_file: Path | None,
+    folder_classes: Sequence[str] | None = None,
+) -> Labels:
     """Returns the images' labels and which of them are not a class; see image_labels.
 
     Raises ConfigError if an image has no label, or `label_file` cannot be used.
@@ -124,7 +161,7 @@ def find_labels(paths: FileList, classes: Sequence[str], config: DataConfig, lab
         labels = nothing if config.targets.kind in UNCLASSED else nothing + BY_OBJECT
         return Labels(labels, np.empty(0, np.int64), [""], nothing, "its objects")
     else:
-        names, name_numbers = [folder_of(folder) for folder in paths.folders], paths.folder
+        names, name_numbers = list(folder_classes or _classes_of(paths, config)), paths.folder
         source = "its folder"
     labels = np.array([numbers.get(name, BY_OBJECT) for name in names], np.int32)[name_numbers]
     return Labels(labels, np.flatnonzero(labels == BY_OBJECT), names, name_numbers, source)

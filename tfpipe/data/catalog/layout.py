@@ -1,7 +1,8 @@
-"""Layouts: where the XML of each image is, and which images have one."""
+"""Layouts: where the XML of each image is, and which images have one; and the storage that holds both."""
 
 import logging
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +11,9 @@ import numpy as np
 from tfpipe.config import Layout
 from tfpipe.data.catalog.class_folders import SCAN_THREADS
 from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.images.headers import read_header
 from tfpipe.errors import ConfigError
+from tfpipe.util.files import read_whole
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
 
@@ -129,3 +132,32 @@ def _names_in(folder: str) -> set[str]:
         return set(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
         return set()
+
+
+class Storage(ABC):
+    """Access to files by path or URL, many at once."""
+
+    @abstractmethod
+    def names(self, folders: list[str]) -> Iterator[set[str]]:
+        """Yields the base names in each folder, an empty set for one that does not exist."""
+
+    @abstractmethod
+    def contents(self, paths: list[str]) -> Sequence[bytes | None]:
+        """Returns the files at `paths`; None for one that may be missing, and is. Raises OSError or TfpipeError."""
+
+    @abstractmethod
+    def sizes(self, paths: list[str]) -> np.ndarray:
+        """Returns heights and widths (float32 [n, 2]) of the images at `paths`. Raises OSError or ValueError."""
+
+
+class LocalFiles(Storage):
+    """Files on a file system."""
+
+    def names(self, folders: list[str]) -> Iterator[set[str]]:
+        return list_folders(folders)
+
+    def contents(self, paths: list[str]) -> Sequence[bytes | None]:
+        return [read_whole(path) for path in paths]
+
+    def sizes(self, paths: list[str]) -> np.ndarray:
+        return np.array([read_header(path)[:2] for path in paths], np.float32)

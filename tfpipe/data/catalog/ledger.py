@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 Counts = Mapping[str, tuple[int, str]]
+# Reasons that a message lists.
+MOST_LINES = 6
 
 
 class Ledger:
@@ -31,6 +33,14 @@ class Ledger:
         """Adds what another one has counted."""
         for reason, (count, example) in other.counts.items():
             self.add(reason, example, count)
+
+    def lines(self) -> str:
+        """Returns the texts of the most frequent reasons, each on a line of its own, for a message."""
+        texts = self.texts
+        more = (
+            [f"and {len(texts) - MOST_LINES} other reasons: tfpipe check lists them"] if len(texts) > MOST_LINES else []
+        )
+        return "".join(f"\n  {text}" for text in [*texts[:MOST_LINES], *more])
 
     @property
     def texts(self) -> list[str]:

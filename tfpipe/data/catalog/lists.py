@@ -6,7 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tfpipe.config import DataConfig, WeightedList
-from tfpipe.data.catalog.filelist import read_filelist
+from tfpipe.config.targets import UNCLASSED
+from tfpipe.data.catalog.filelist import LABELLED, FolderRule, read_filelist, read_folder
+from tfpipe.data.catalog.labels import folder_of
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, TableStore, paths_table, store_of, stored_stems, table_paths
 from tfpipe.data.catalog.types import MixedList
@@ -15,21 +18,33 @@ from tfpipe.errors import ConfigError
 from tfpipe.util.made_from import stamped
 
 
-def read_lists(filelist: Path | list[WeightedList], show: bool = False) -> tuple[FileList, tuple[MixedList, ...]]:
-    """Reads one or several filelists; returns all images and, for several lists, which images are in which list.
+class ReadList(NamedTuple):
+    """The images of one or several filelists, or folders."""
 
-    `show` shows the progress.
-    """
-    if isinstance(filelist, Path):
-        return read_filelist(filelist, show), ()
-    lists = [read_filelist(entry.path, show) for entry in filelist]
+    paths: FileList
+    lists: tuple[MixedList, ...]  # which images are in which list; empty for a single one
+    classes: dict[str, str]  # class of each of the paths' folders that a folder, not a list, named
+    ledger: Ledger
+
+
+def read_lists(filelist: Path | list[WeightedList], rule: FolderRule = LABELLED, *, show: bool = False) -> ReadList:
+    """Reads one or several filelists, or lists folders by `rule`; `show` shows the progress."""
+    lists, classes, ledger = list[FileList](), dict[str, str](), Ledger()
+    for path in paths_of(filelist):
+        if path.is_dir():
+            folder = read_folder(path, rule)
+            lists.append(folder.paths)
+            classes |= zip(folder.paths.folders, folder.classes, strict=True)
+            ledger.update(folder.ledger)
+        else:
+            lists.append(read_filelist(path, show))
     if len({paths.remote for paths in lists}) > 1:
         raise ConfigError(
             "data.train_filelist mixes lists of URLs with lists of paths: copy the remote files first, with "
             "`tfpipe stage`"
         )
     ends = np.cumsum([len(paths) for paths in lists]).tolist()
-    return FileList.joined(lists), mixed(filelist, ends)
+    return ReadList(FileList.joined(lists), mixed(filelist, ends), classes, ledger)
 
 
 def mixed(filelist: Path | list[WeightedList], ends: list[int]) -> tuple[MixedList, ...]:
@@ -44,28 +59,36 @@ class LoadedList(NamedTuple):
     paths: FileList
     lists: tuple[MixedList, ...]  # which images are in which list; empty for a single one
     store: TableStore  # of the list's tables
+    folder_classes: list[str] | None = None  # class of each of paths.folders, if they are those of a folder's tree
+    ledger: Ledger | None = None  # what folders hold besides images
 
 
-def load_list(config: DataConfig, filelist: Path | list[WeightedList], world: World) -> LoadedList:
-    """Reads filelists, or maps what another process has read of them; every rank must call.
+def load_list(config: DataConfig, split: str, world: World) -> LoadedList:
+    """Reads the filelists of a split, or maps what another process has read of them; every rank must call.
 
     Raises ConfigError if a list cannot be used.
     """
     # All ranks have the same images, even if some are added to a folder meanwhile.
-    folder = isinstance(filelist, Path) and filelist.is_dir()
+    filelist = config.filelist_for(split)
+    folder = any(path.is_dir() for path in paths_of(filelist))
+    by_folder = config.label_source == "directory" and config.label_file_for(split) is None
+    rule = FolderRule(config.class_level, labelled=not by_folder or config.targets.kind in UNCLASSED)
     files = world.from_rank0(lambda: stamped(paths_of(filelist)))
     store = TableStore([], files, world) if folder else store_of(config, paths_of(filelist), files, world)
     if not store.folders:
-        return LoadedList(*(world.from_rank0(lambda: read_lists(filelist)) if folder else read_lists(filelist)), store)
+        found = world.from_rank0(lambda: read_lists(filelist, rule)) if folder else read_lists(filelist, rule)
+        named, folders = found.classes, found.paths.folders
+        classes = [named.get(path) or folder_of(path) for path in folders] if named else None
+        return LoadedList(found.paths, found.lists, store, classes, found.ledger)
 
-    def read(_: World) -> StoredTable:
-        paths, lists = read_lists(filelist, show=world.rank == 0)
+    def make(_: World) -> StoredTable:
+        paths, lists = read_lists(filelist, show=world.rank == 0)[:2]
         if stamped(paths_of(filelist)) != store.files:  # no collective: only the ranks that make a table come here
             raise ConfigError(f"{store.files[0][0]} changed while it was read: start again")
         table = paths_table(paths)
         return table._replace(values={**table.values, "ends": [part.images.stop for part in lists]})
 
-    table = store.table("list", {}, read)
+    table = store.table("list", {}, make)
     assert table is not None, "a list is always read"
     return LoadedList(table_paths(table), mixed(filelist, table.values["ends"]), store)
 

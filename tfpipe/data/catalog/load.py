@@ -12,10 +12,18 @@ from tfpipe.config import DataConfig, Layout
 from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.catalog.boxes import read_boxes
 from tfpipe.data.catalog.labels import class_table, image_labels
-from tfpipe.data.catalog.layout import LAYOUTS, annotation_folders, existing, find_layout, is_optional, mask_paths
+from tfpipe.data.catalog.layout import (
+    LAYOUTS,
+    Storage,
+    annotation_folders,
+    existing,
+    find_layout,
+    is_optional,
+    mask_paths,
+)
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.lists import LoadedList, index_path, load_list
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.storage import Storage
 from tfpipe.data.catalog.table import StoredTable, TableStore, boxes_columns, table_boxes
 from tfpipe.data.catalog.types import Catalog, Index
 from tfpipe.distributed import World
@@ -33,15 +41,16 @@ def load_listed(config: DataConfig, split: str, world: World, storage_of: Callab
     if split not in ("train", "test") or (split == "test" and config.test_filelist is None):
         raise ConfigError(f'no data for split "{split}": it must be "train", or "test" with data.test_filelist set')
     filelist = config.filelist_for(split)
-    listed = load_list(config, filelist, world)
-    paths, lists, store = listed
+    listed = load_list(config, split, world)
+    paths, lists, store = listed.paths, listed.lists, listed.store
     storage, name = storage_of(paths), " + ".join(map(str, config.train_lists))
-    classes = classes_of(config, split, paths, world)
+    classes = classes_of(config, split, listed, world)
     labels, settings = load_labels(listed, classes, config, split)
     folders, annotated = [""] * len(paths.folders), np.zeros(len(paths), bool)
     # Images without a class may have boxes of all.
     own = () if config.targets.kind in UNCLASSED else classes
     catalog = Catalog(split, paths, folders, annotated, labels, own, lists=lists, display_name=name)
+    catalog = replace(catalog, ledger=listed.ledger or Ledger())
     needs_boxes = config.uses_boxes(split)
     if reads_boxes(config, split, paths):
         catalog = _with_annotations(catalog, storage, config, store, settings)
@@ -59,11 +68,12 @@ def load_listed(config: DataConfig, split: str, world: World, storage_of: Callab
     return replace(catalog, classes=classes, by_box=by_box, masks=masks)
 
 
-def classes_of(config: DataConfig, split: str, paths: FileList, world: World = World()) -> tuple[str, ...]:
+def classes_of(config: DataConfig, split: str, listed: LoadedList, world: World = World()) -> tuple[str, ...]:
     """Returns the class names, given the images of `split`; every rank of `world` must call."""
     # Test data has the class numbers of training data, so it may need the training list's folders.
     numbered = split == "train" or config.classes is not None
-    return class_table(config, paths if numbered else load_list(config, config.filelist_for("train"), world).paths)
+    train = listed if numbered else load_list(config, "train", world)
+    return class_table(config, train.paths, train.folder_classes)
 
 
 def load_labels(
@@ -74,10 +84,14 @@ def load_labels(
     Raises ConfigError as image_labels does.
     """
     paths, file, store = listed.paths, config.label_file_for(split), listed.store
-    settings = {"the classes": list(classes), "data.label_source": config.label_source, "labels": store.stamps([file])}
-    table = store.table(
-        "labels", settings, lambda _: StoredTable({}, {"labels": image_labels(paths, classes, config, file)})
-    )
+    settings: dict[str, Any] = {"the classes": list(classes), "data.label_source": config.label_source}
+    settings |= {"labels": store.stamps([file])}
+    settings |= {} if config.class_level is None else {"data.class_level": config.class_level}
+
+    def make(_: World) -> StoredTable:
+        return StoredTable({}, {"labels": image_labels(paths, classes, config, file, listed.folder_classes)})
+
+    table = store.table("labels", settings, make)
     assert table is not None, "labels are always found"
     return table.columns["labels"], settings
 

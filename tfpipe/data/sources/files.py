@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, ClassVar
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.parse import read_annotation
 from tfpipe.data.catalog.filelist import check_filelists
+from tfpipe.data.catalog.layout import LocalFiles, Storage
 from tfpipe.data.catalog.load import load_listed
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.storage import LocalFiles, Storage
 from tfpipe.data.images.damage import describe
 from tfpipe.data.sources.remote.source import UrlSplit, UrlStorage
 from tfpipe.data.sources.source import BaseSource

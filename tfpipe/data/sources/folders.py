@@ -4,14 +4,15 @@ import hashlib
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import ClassVar
 
-from tfpipe.data.catalog.class_folders import TESTS, find_splits, images_below, listing, splits_below, splits_in
-from tfpipe.data.catalog.labels import class_table, folder_of, image_labels
-from tfpipe.data.catalog.paths import FileList
+from tfpipe.config import SourceConfig
+from tfpipe.config.targets import UNCLASSED
+from tfpipe.data.catalog.class_folders import images_below
+from tfpipe.data.catalog.filelist import FolderList, FolderRule, chosen_below
+from tfpipe.data.catalog.labels import class_table, image_labels
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders, paths_table, table_paths
 from tfpipe.data.sources.files import kind_of
 from tfpipe.data.sources.known import Known, check_split, known_catalog
@@ -34,34 +35,31 @@ class Folders(BaseSource):
         "stage": "tfpipe stage copies the files of filelists: make these with tfpipe filelist",
     }
 
+    @property
+    def about(self) -> SourceConfig:
+        """Settings of the source."""
+        assert self.config.source is not None, "the config is checked"
+        return self.config.source
+
     @cached_property
     def root(self) -> AnyPath:
-        """Folder of the class folders, or of the folders train and val."""
-        assert self.config.source is not None and self.config.source.path is not None, "the config is checked"
-        return as_path(self.config.source.path, self.config.remote)
+        """Folder of the class folders, or one above the folders train and val."""
+        assert self.about.path is not None, "the config is checked"
+        return as_path(self.about.path, self.config.remote)
 
     @cached_property
     def test_path(self) -> AnyPath | None:
         """Folder of the test data, if it is elsewhere."""
-        assert self.config.source is not None
-        path = self.config.source.test_path
-        return None if path is None else as_path(path, self.config.remote)
-
-    @cached_property
-    def _splits(self) -> Mapping[str, AnyPath]:
-        """The folder of each split; see splits_below."""
-        if isinstance(self.root, UrlPath):
-            check_lists(self.root, "path")
-            return splits_below(self.root, subfolders_at)
-        return find_splits(self.root) if self.root.is_dir() else {}
+        return None if self.about.test_path is None else as_path(self.about.test_path, self.config.remote)
 
     @property
     def display_name(self) -> str:
         return str(self.root)
 
     def has_test(self) -> bool:
-        assert self.config.source is not None
-        return self.config.source.test_share is not None or self._test_folder() is not None
+        if self.about.test_share is not None or self.test_path is not None:
+            return True
+        return bool(self._choose("test").paths)
 
     def check(self, test: bool = False) -> None:
         for key, folder in (("path", self.root), ("test_path", self.test_path)):
@@ -78,117 +76,118 @@ class Folders(BaseSource):
             raise ConfigError(
                 'data.label_source "object" needs XMLs, and class folders have none: use "directory", or filelists'
             )
-        paths = self._images(split, world)
-        numbered = split == "train" or config.classes is not None
-        classes = class_table(config, paths if numbered else self._images("train", world))
+        chosen = self._images(split, world)
+        train = chosen if split == "train" or config.classes is not None else self._images("train", world)
+        classes = class_table(config, train.paths, train.classes)
         if len(classes) == 1 and config.classes is None and config.train_label_file is None:
             raise ConfigError(
-                f"all images of {self._folder('train')} are of one class, {classes[0]}, which is their folder; "
+                f"all training images of {self.root} are of one class, {classes[0]}, which is their folder; "
                 "expected class folders, e.g. ROOT/cat/1.jpg and ROOT/dog/2.jpg"
             )
-        labels = image_labels(paths, classes, config, config.label_file_for(split))
-        logger.info("%s: %d images of %d classes below %s", split, len(paths), len(classes), self._folder(split))
-        known = Known(paths, labels, classes)
+        paths = chosen.paths
+        labels = image_labels(paths, classes, config, config.label_file_for(split), chosen.classes)
+        logger.info("%s: %d images of %d classes below %s", split, len(paths), len(classes), self._root_of(split))
+        known = Known(paths, labels, classes, ledger=chosen.ledger)
         catalog = known_catalog(config, split, self.display_name, known, show=world.rank == 0)
         return kind_of(paths)(config, catalog, world)
 
-    def _test_folder(self) -> AnyPath | None:
-        if self.test_path is not None:
-            return self.test_path
-        splits = self._splits
-        for kind in TESTS:
-            folders = [name for name in splits if name != "train" and splits_in(name) == {kind}]
-            if len(folders) > 1:
-                raise ConfigError(
-                    f"{self.root} holds several folders of test data, by name: {listing(folders)}: name one of them in "
-                    "data.source.test_path"
-                )
-            if folders:
-                return splits[folders[0]]
-        return None
+    def _root_of(self, split: str) -> AnyPath:
+        """Returns the folder that holds a split, and maybe others."""
+        return self.test_path if split == "test" and self.test_path is not None else self.root
 
-    def _folder(self, split: str) -> AnyPath:
-        assert self.config.source is not None
-        if split == "test" and self.config.source.test_share is None:
-            folder = self._test_folder()
-            if folder is None:
-                raise ConfigError(
-                    f"there is no test data: {self.root} holds no folder of class folders named val, valid, "
-                    "validation or test; set data.source.test_path, or data.source.test_share to take a share of the "
-                    "training images"
-                )
-            return folder
-        return self._splits["train"]
-
-    def _images(self, split: str, world: World) -> FileList:
-        """Returns the images of a split, listed by rank 0 alone."""
-        folder = self._folder(split)
-        if isinstance(folder, UrlPath):
-            images = self._stored(folder, split, world)
+    def _images(self, split: str, world: World) -> FolderList:
+        """Returns the images of a split, listed by rank 0 alone; raises ConfigError if there is none."""
+        if isinstance(self._root_of(split), UrlPath):
+            chosen = self._stored(split, world)
         else:
-            images = world.from_rank0(lambda: FileList.of(self._share(self._listed(folder, split, world), split)))
-        if not images:
-            raise ConfigError(f"no image below {folder}; expected class folders: {folder}/CLASS/*.jpg")
-        return images
+            chosen = world.from_rank0(lambda: self._choose(split))
+        if chosen.paths:
+            return chosen
+        if split == "test" and self.test_path is None:
+            raise ConfigError(
+                f"there is no test data: {self.root} holds no folder of class folders named val, valid, validation or "
+                "test; set data.source.test_path, or data.source.test_share to take a share of the training images"
+            )
+        root = self._root_of(split)
+        held = ", ".join(chosen.ledger.texts) or "nothing else"
+        raise ConfigError(f"no image below {root}; expected class folders: {root}/CLASS/*.jpg; it holds {held}")
 
-    def _listed(self, folder: AnyPath, split: str, world: World) -> list[str]:
-        """Returns the paths or URLs of the images below a split's folder."""
-        test = [self.test_path] if split == "train" and self.test_path is not None else []
-        others = [*(other for other in self._splits.values() if str(other) != str(folder)), *test]
+    def _choose(self, split: str) -> FolderList:
+        """Lists a split's folder, and chooses the images of the split."""
+        root, share = self._root_of(split), self.about.test_share
+        images, ledger = self._listing if root == self.root else self._list(root)
+        config, apart = self.config, root != self.root
+        labelled = config.label_file_for(split) is not None or config.targets.kind in UNCLASSED
+        kept = "train" if share is not None else split
+        chosen = chosen_below(str(root), images, kept, FolderRule(config.class_level, labelled), apart=apart)
+        if split == "train" or apart:
+            ledger.update(chosen.ledger)
+            chosen = chosen._replace(ledger=ledger)
+        return chosen if share is None else self._share(chosen, split)
+
+    @cached_property
+    def _listing(self) -> tuple[list[str], Ledger]:
+        return self._list(self.root)
+
+    def _list(self, folder: AnyPath) -> tuple[list[str], Ledger]:
+        """Returns the paths or URLs of the images below a folder, and a ledger of what else there is."""
+        ledger, test = Ledger(), self.test_path
+        others = [str(test)] if test is not None and folder != test else []
         if isinstance(folder, UrlPath):
-            return images_at(folder, [other for other in others if isinstance(other, UrlPath)], show=world.rank == 0)
+            return images_at(folder, others, ledger, show=True), ledger
         try:
-            return images_below(folder, world.rank == 0, [other for other in others if isinstance(other, Path)])
+            return images_below(folder, ledger, show=True, but=others), ledger
         except OSError as error:
             raise ConfigError(f"cannot list {error.filename or folder}: {error.strerror}") from error
 
-    def _stored(self, folder: UrlPath, split: str, world: World) -> FileList:
+    def _stored(self, split: str, world: World) -> FolderList:
         """Returns the images of a split in an object store: listed once, and stored until a class folder is added.
 
         A million of them are a thousand requests, and take as long as a minute.
         """
-        if self.config.index is None:
+        folder, config, about = self._root_of(split), self.config, self.about
+        assert isinstance(folder, UrlPath), "local folders are listed each time"
+        if config.index is None:
             raise ConfigError(
                 f"data.index must name a local folder, to store the names of the images in {folder}: set it"
             )
-        (stored, *_) = catalog_folders(self.config, [folder / split])
-        source = self.config.source
-        assert source is not None
+        (stored, *_) = catalog_folders(config, [folder / split])
         settings = {
             "folder": str(folder),
             "folders in it": world.from_rank0(lambda: subfolders_at(folder)),
+            "data.class_level": config.class_level,
+            "labels in a file": config.label_file_for(split) is not None,
             "data.source.test_path": str(self.test_path),
-            "data.source.test_share": source.test_share,
-            "data.source.test_seed": source.test_seed,
+            "data.source.test_share": about.test_share,
+            "data.source.test_seed": about.test_seed,
         }
 
-        def make(ranks: World) -> StoredTable:
-            return paths_table(FileList.of(self._share(self._listed(folder, split, ranks), split)))
+        def make(_: World) -> StoredTable:
+            chosen = self._choose(split)
+            table = paths_table(chosen.paths)
+            return table._replace(values={**table.values, "classes": chosen.classes, "left_out": chosen.ledger.counts})
 
         table = TableStore([stored], [], world, must_store=True).table("listing", settings, make)
         assert table is not None, "a folder is always listed"
         logger.info("%s: %s is listed once; delete %s to list it again", split, folder, stored)
-        return table_paths(table)
+        return FolderList(table_paths(table), table.values["classes"], Ledger(table.values["left_out"]))
 
-    def _share(self, paths: list[str], split: str) -> list[str]:
-        """Returns those of the paths that are in `split`: with `test_share`, a share of each class is test data.
+    def _share(self, chosen: FolderList, split: str) -> FolderList:
+        """Returns those of the training images that are in `split`: a share of each class is test data.
 
         An image's rank in its class is a hash, so that new images move few others; no class loses its last one.
         """
-        source = self.config.source
-        assert source is not None
-        if source.test_share is None:
-            return paths
+        share = self.about.test_share
+        assert share is not None
         classes: dict[str, list[str]] = defaultdict(list)
-        for path in paths:
-            classes[folder_of(path)].append(path)
+        for path, folder in zip(chosen.paths, chosen.paths.folder.tolist(), strict=True):
+            classes[chosen.classes[folder]].append(path)
         test: set[str] = set()
         for members in classes.values():
-            count = min(round(len(members) * source.test_share), len(members) - 1)
+            count = min(round(len(members) * share), len(members) - 1)
             test.update(sorted(members, key=self._hash)[:count])
-        return [path for path in paths if (path in test) == (split == "test")]
+        return chosen.taken([(path in test) == (split == "test") for path in chosen.paths])
 
     def _hash(self, path: str) -> bytes:
-        assert self.config.source is not None
         name = os.path.relpath(path, str(self.root))
-        return hashlib.sha256(os.fsencode(f"{self.config.source.test_seed}\n{name}")).digest()
+        return hashlib.sha256(os.fsencode(f"{self.about.test_seed}\n{name}")).digest()

@@ -133,7 +133,7 @@ def known_catalog(config: DataConfig, split: str, display_name: str, known: Know
     Raises ConfigError if there are more classes than `data.num_classes`.
     """
     if known.ledger and show:
-        logger.warning("%s data: %s holds what is not used: %s", split, display_name, ", ".join(known.ledger.texts))
+        logger.warning("%s data: %s holds what is not used:%s", split, display_name, known.ledger.lines())
     check_count(known.classes, config, f"in {display_name}")
     count, boxes, annotated = len(known.paths), known.boxes, known.annotated
     needs_boxes = config.uses_boxes(split)

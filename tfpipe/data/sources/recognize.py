@@ -2,12 +2,14 @@
 
 import json
 import os
+import tarfile
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tfpipe.data.annotations import yolo
-from tfpipe.data.catalog.class_folders import SUFFIXES, TESTS, find_splits, has_image, listing, whole_split
+from tfpipe.data.catalog.class_folders import SUFFIXES, TESTS, has_image, listing, whole_split
 from tfpipe.data.catalog.layout import LAYOUTS
 from tfpipe.data.catalog.paths import is_url
 from tfpipe.data.sources.known import RECORDS
@@ -15,12 +17,15 @@ from tfpipe.data.sources.packed.manifest import PREFIX
 from tfpipe.errors import ConfigError
 
 ACCEPTED = (
-    "accepted: a folder of class folders (CLASS/*.jpg, or train/CLASS/*.jpg and val/CLASS/*.jpg), a filelist (.txt), a "
-    "table (.csv, .tsv, .jsonl, .parquet, .arrow), COCO's instances .json, YOLO's data.yaml, tar shards "
-    "(.tar), the output of `tfpipe pack`, ImageNet's TFRecords, or with kind= a kind of your own"
+    "accepted: a folder of class folders (CLASS/*.jpg, or train/CLASS/*.jpg and val/CLASS/*.jpg) or an archive of them "
+    "(.tar, .zip), a filelist (.txt), a table (.csv, .tsv, .jsonl, .parquet, .arrow), COCO's instances .json, YOLO's "
+    "data.yaml, tar shards (.tar), the output of `tfpipe pack`, ImageNet's TFRecords, or with kind= a kind of your own"
 )
 # Ends of the names of tables, as tables/formats.py has them, which takes pyarrow to import.
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq", ".arrow", ".feather")
+ARCHIVES = (".tar", ".zip")
+# Members of a tar file that tell its kind.
+LOOKED_AT = 64
 # A larger JSON is no config.
 MOST_CONFIG_BYTES = 1_000_000
 # Folders of trees whose lists `tfpipe filelist` makes.
@@ -49,8 +54,8 @@ def recognized(path: str | os.PathLike[str], split: str, *, labelled: bool = Fal
     suffix = path.suffix.lower()
     if suffix in TABLES:
         return _source("table", path)
-    if suffix == ".tar":
-        return _source("webdataset", path)
+    if suffix in ARCHIVES:
+        return _source(_kind_of_archive(path), path)
     if suffix == ".txt":
         return {"train_filelist": path}
     if suffix in yolo.SUFFIXES:
@@ -115,7 +120,7 @@ def _folder(path: Path, split: str, labelled: bool) -> dict[str, Any]:
         return _source("packed", path)
     found = {
         "tfrecord": records,
-        "webdataset": _ending(files, ".tar"),
+        **_archives(path, _ending(files, *ARCHIVES)),
         "table": [name for name in _ending(files, *TABLES) if not name.endswith("index.parquet")],
         "coco": [name for name in _ending(files, ".json") if "instances" in name or "coco" in name],
         "folders": classes,
@@ -133,6 +138,28 @@ def _folder(path: Path, split: str, labelled: bool) -> dict[str, Any]:
     raise ConfigError(
         f"{path} holds no data that tfpipe knows, but {_contents(folders, files)}; {_advice(path, files)}"
     )
+
+
+def _archives(folder: Path, names: list[str]) -> dict[str, list[str]]:
+    """Returns the archives of a folder by the kind of source that reads them: that of the first."""
+    return {_kind_of_archive(folder / names[0]): names} if names else {}
+
+
+def _kind_of_archive(path: Path) -> str:
+    """Returns the kind of source of an archive: tar shards have files of labels after their images, archives folders.
+
+    Only the first members are looked at. Raises ConfigError if it cannot be read.
+    """
+    if path.suffix.lower() == ".zip":
+        return "archive"
+    try:
+        with tarfile.open(path, "r:") as tar:
+            names = [member.name for member in islice(tar, LOOKED_AT) if member.isfile()]
+    except (OSError, tarfile.TarError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    endings = {os.path.splitext(name)[1].lower() for name in names}
+    in_folders = all("/" in name.removeprefix("./") or name.lower().endswith(ARCHIVES) for name in names)
+    return "archive" if in_folders and not endings & {".cls", ".json", ".txt"} else "webdataset"
 
 
 def _ending(names: list[str], *ends: str) -> list[str]:
@@ -175,10 +202,15 @@ def _class_folders(path: Path, split: str) -> dict[str, Any]:
                 "give lists/train.txt"
             )
     name, parent = whole_split(path.name), path.absolute().parent
-    splits = find_splits(parent) if name is not None else {}
-    if split != "test" or not splits or splits["train"] == parent or find_splits(path)["train"] != path:
+    trains = _trains(parent)
+    if split != "test" or name is None or len(trains) != 1 or _trains(path):
         return _source("folders", path)
     if name == "train":
         return _source("folders", parent)
-    about = _source("folders", splits["train"])
+    about = _source("folders", trains[0])
     return {"source": {**about["source"], "test_path": path}} if name in TESTS else _source("folders", path)
+
+
+def _trains(folder: Path) -> list[Path]:
+    """Returns the folders of training data in a folder, by their names."""
+    return [folder / name for name in _names(folder) if whole_split(name) == "train" and (folder / name).is_dir()]

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.annotations.cleaning import Annotated, is_stated, targets
 from tfpipe.data.annotations.voc import VocObjects, find_objects
-from tfpipe.data.catalog.class_folders import SUFFIXES, TESTS, split_of_folders
+from tfpipe.data.catalog.class_folders import SUFFIXES, why_left_out
+from tfpipe.data.catalog.filelist import Choice, FolderRule, chosen_folders
 from tfpipe.data.catalog.labels import class_table, folder_of, image_labels
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import UNUSABLE, FileList
@@ -42,7 +44,8 @@ class Archive(ScannedSource):
     """Images in tar and zip files, whose folders are the classes."""
 
     kind = "archives"
-    stored_as = "archive"
+    # Scans of 0.1, "archive", took files of operating systems for images.
+    stored_as = "archives"
 
     def shards_of(self, split: str) -> Sequence[Path]:
         """Returns the archives of a split; without any for test data, those in whose folders they may be."""
@@ -53,7 +56,9 @@ class Archive(ScannedSource):
         return found
 
     def has_test(self) -> bool:
-        return bool(self.shards_of("test")) and (self._apart or bool(self._items("test", World()).size))
+        if not self.shards_of("test") or self._apart:
+            return bool(self.shards_of("test"))
+        return bool(self._choose(self._all("test", World()), "test").kept.any())
 
     def checked(self, split: str) -> Sequence[Path]:
         shards = self.shards_of(split)
@@ -77,17 +82,17 @@ class Archive(ScannedSource):
         """
         config = self.config
         self.checked("train")
-        images = self._images(split, world)
-        paths = FileList.of(images.rows.names)
-        numbered = split == "train" or config.classes is not None
-        train = paths if numbered else FileList.of(self._images("train", world).rows.names)
-        classes = class_table(config, train)
+        images, folder_classes, ledger = self._images(split, world)
+        paths, train, train_classes = FileList.of(images.rows.names), images, folder_classes
+        if split != "train" and config.classes is None:
+            train, train_classes, _ = self._images("train", world)
+        classes = class_table(config, FileList.of(train.rows.names), train_classes)
         if len(classes) == 1 and config.classes is None and config.label_source == "directory":
             raise ConfigError(
                 f"all training images of {self.display_name} are of one class, {classes[0]}, which is their folder, or "
                 "the archive's name: expected class folders, CLASS/1.jpg, or tar files of one class each"
             )
-        labels = image_labels(paths, classes, config, config.label_file_for(split))
+        labels = image_labels(paths, classes, config, config.label_file_for(split), folder_classes)
         rows, numbers = images.rows, {name: number for number, name in enumerate(classes)}
         assert rows.sizes is not None, "a scan has sizes"
         boxes = targets(Annotated(rows.box_images, rows.boxes, rows.box_labels.values(numbers)), labels, rows.sizes)
@@ -95,7 +100,7 @@ class Archive(ScannedSource):
         if box_file is not None and config.uses_boxes(split):
             index = load_box_file(box_file, images, labels, classes, self._store(images, split, world))
             annotated, boxes = index.annotated, index.boxes
-        ledger = self._left_out(images.ledger, world) if split == "train" else images.ledger
+        ledger.update(self._left_out(images.ledger) if split == "train" else images.ledger)
         known = Known(paths, labels, classes, boxes, annotated, ledger=ledger)
         return known, images.as_shards(labels)
 
@@ -115,43 +120,46 @@ class Archive(ScannedSource):
         """Returns the images of the archives that hold a split, of other splits too."""
         return self.scanned(split if split == "train" or self._apart else "train", world)
 
-    def _items(self, split: str, world: World) -> np.ndarray:
-        """Returns int64 [k]: the images of a split among those of `_all`, sorted by path."""
-        paths = FileList.of(self._all(split, world).rows.names)
-        # The first folder is the archive.
-        said = split_of_folders([folder.partition("/")[2] for folder in paths.folders])
-        tests = [test for test in TESTS if test in said][:1]
-        wanted: list[str | None] = ["train"] if "train" in said else [None]
-        if split == "test":
-            wanted = [*tests] or ([*said] if self._apart else [])
-        return np.flatnonzero(np.array([name in wanted for name in said], bool)[paths.folder])
-
-    def _left_out(self, scanned: Ledger, world: World) -> Ledger:
-        """Adds archives and images of no split, in the place of training data, to what the scan left out."""
+    def _left_out(self, scanned: Ledger) -> Ledger:
+        """Adds archives of no split, in the place of training data, to what the scan left out."""
         ledger = not_used(self.shards_of(NEITHER), scanned)
         files = {path for split in ("train", "test", NEITHER) for path in files_of(self.about, split, COMPRESSED)}
-        ledger.add_all(
-            "archives of no images by their names", sorted(path.name for path in filter(holds_no_images, files))
-        )
-        paths = self._all("train", world).rows.names
-        used = np.zeros(len(paths), bool)
-        for split in ("train",) if self._apart else ("train", "test"):
-            used[self._items(split, world)] = True
-        ledger.add_all("images of no split", (paths[int(item)] for item in np.flatnonzero(~used)))
+        unread = sorted(path.name for path in filter(holds_no_images, files))
+        ledger.add_all("archives of no images by their names", unread)
         return ledger
 
-    def _images(self, split: str, world: World) -> ScannedRows:
-        """Returns the images of a split; raises ConfigError if there is none."""
-        images, items = self._all(split, world), self._items(split, world)
-        if not items.size:
+    def _choose(self, images: ScannedRows, split: str) -> Choice:
+        """Chooses the images of a split among those of archives, by the names of folders in them."""
+        config, paths = self.config, FileList.of(images.rows.names)
+        labelled = config.label_file_for(split) is not None or config.targets.kind in UNCLASSED
+        # Images right in an archive are of its class, unless it has folders.
+        inside = [folder.partition("/")[::2] for folder in paths.folders]
+        with_folders = {archive for archive, folders in inside if folders}
+        trees = [f"{archive}/" if archive in with_folders else "" for archive, _ in inside]
+        rule = FolderRule(config.class_level, labelled or config.label_source == "object")
+        try:
+            return chosen_folders(paths, trees, split, rule, apart=self._apart)
+        except ConfigError as error:
+            raise ConfigError(f"{self.display_name}: {error}") from error
+
+    def _images(self, split: str, world: World) -> tuple[ScannedRows, list[str], Ledger]:
+        """Returns the images of a split, the class of each of their folders, and a ledger of other images.
+
+        Raises ConfigError if there is none.
+        """
+        images = self._all(split, world)
+        choice = self._choose(images, split)
+        if not choice.kept.any():
             where = ", ".join(str(path) for path, _ in images.shards[:3])
             raise ConfigError(
                 f"{where} hold no {split} image with a name that ends in {', '.join(SUFFIXES)}, but "
                 f"{len(images.rows.names)} other images and {', '.join(images.ledger.texts) or 'nothing else'}"
             )
-        if len(items) == len(images.rows.names):
-            return images
-        return images._replace(rows=images.rows.taken(items))
+        if choice.kept.all():
+            return images, choice.classes, choice.ledger
+        class_of = dict(zip(FileList.of(images.rows.names).folders, choice.classes, strict=True))
+        images = images._replace(rows=images.rows.taken(np.flatnonzero(choice.kept)))
+        return images, [class_of[folder] for folder in FileList.of(images.rows.names).folders], choice.ledger
 
 
 class Noted(NamedTuple):
@@ -171,7 +179,7 @@ def scan_archive(path: Path, size: int, ledger: Ledger, *, show: bool = False) -
     """
     noted, archives = Noted([], []), list[Member]()
     is_zip = path.name.lower().endswith(ZIP)
-    members = zip_members(path, size) if is_zip else tar_members(path, 0, size, ledger)
+    members = zip_members(path, size, ledger) if is_zip else tar_members(path, 0, size, ledger)
     _sort(members, path.stem, noted, archives, ledger)
 
     def scan_inner(inner: Member) -> tuple[Noted, Ledger]:
@@ -202,13 +210,17 @@ def scan_archive(path: Path, size: int, ledger: Ledger, *, show: bool = False) -
 
 def _sort(members: Iterable[Member], folder: str, noted: Noted, archives: list[Member], ledger: Ledger) -> None:
     """Sorts members, with their paths below `folder`, into images, XMLs, archives, and those that are not used."""
+    reasons: dict[str, str] = {}  # why nothing in a folder is used, "" if it is
     for member in members:
         path = member.name
         name = f"{folder}/{path.removeprefix('./').lstrip('/') if path[:1] in './' else path}"
         base, dot = name.rfind("/") + 1, name.rfind(".")
         ending = name[dot:].lower() if dot >= base else ""
-        if name.startswith(".", base):
-            ledger.add("names that begin with a dot", name)
+        if (head := name[:base]) not in reasons:
+            folders = head.split("/")[1:-1]
+            reasons[head] = next(filter(None, (why_left_out(name, is_folder=True) for name in folders)), "")
+        if reasons[head] or name.startswith(".", base):
+            ledger.add(reasons[head] or why_left_out(name[base:], is_folder=False), name)
         elif UNUSABLE.search(name):
             raise ValueError(f"the name {name!a} holds a line end or is not UTF-8: rename it")
         elif ending in SUFFIXES:
@@ -222,7 +234,7 @@ def _sort(members: Iterable[Member], folder: str, noted: Noted, archives: list[M
                 f"{name} within it is {'a zip file' if ending in ZIP else 'compressed'}: unpack it, or pack it as .tar"
             )
         else:
-            ledger.add(ending or "names without an ending", name)
+            ledger.add(why_left_out(name[base:], is_folder=False), name)
 
 
 def _with_boxes(

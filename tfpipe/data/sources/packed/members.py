@@ -6,8 +6,10 @@ at its end, of which zipfile makes an object for each, in three times the time.
 """
 
 import os
+import re
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,40 +19,36 @@ import numpy as np
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.sources.packed.scan import COPY_AGAIN
 from tfpipe.data.sources.packed.shards import inflate
-from tfpipe.data.sources.packed.tar import check_end
+from tfpipe.data.sources.packed.tar import check_end, check_plain
 from tfpipe.native import core
 
 BLOCK = 512
 ZEROS = bytes(BLOCK)
 EIGHTS = 8 ** np.arange(5, -1, -1, dtype=np.int32)
 # Types of a tar file's headers: files, folders, and headers that are about the next one.
-FILES, FOLDER, NO_CONTENTS, LONG_NAME, LONG_LINK, PAX, PAX_GLOBAL, SPARSE = (
-    b"0\x007",
-    b"5",
-    b"123456",
-    b"L",
-    b"K",
-    b"xX",
-    b"g",
-    b"S",
-)
+FILES, HARD_LINK, SYMBOLIC_LINK, FOLDER, NO_CONTENTS = b"0\x007", b"1", b"2", b"5", b"123456"
+LONG_NAME, LONG_LINK, PAX, PAX_GLOBAL, SPARSE = b"L", b"K", b"xX", b"g", b"S"
 # Headers whose checksums are compared at a time.
 CHECKED = 4096
 # Members that a call of C must find for the next one to follow at once: it costs as much as that many headers here.
 FEWEST = 8
 # Longest name, and pax header, that is read.
 MOST_BYTES = 2**20
-# Records of zip files (PKWARE's APPNOTE.TXT, 4.3). That at the end, and its form with 64 bits: signature, entries, and
-# bytes and offset of the directory.
-END, END64 = struct.Struct("<4s6xHLL2x"), struct.Struct("<4s28xQQQ")
+# Records of zip files (PKWARE's APPNOTE.TXT, 4.3). That at the end: signature, number of the disk, entries, bytes and
+# offset of the directory, and length of the comment; and its form with 64 bits, without disk and comment.
+END, END64 = struct.Struct("<4sH4xHLLH"), struct.Struct("<4s28xQQQ")
 LOCATOR = struct.Struct("<4s16x")
 LONGEST_COMMENT = 2**16 - 1
-# An entry of the directory: signature, flags, method, checksum, sizes when compressed and not, lengths of name, extra
-# field and comment, offset.
-ENTRY = struct.Struct("<4s4xHH4xLLLHHH8xL")
+# An entry of the directory: signature, system that made it, flags, method, checksum, sizes when compressed and not,
+# lengths of name, extra field and comment, the system's attributes of the file, offset.
+ENTRY = struct.Struct("<4sxB2xHH4xLLLHHH4xLL")
+DOS, UNIX, MACOS = 0, 3, 19  # systems
+LINK = 0o12  # type of a file, in the upper bits of the attributes of UNIX
 LOCAL = struct.Struct("<4s22xHH")  # signature, lengths of the name and of the extra field
 IN_EXTRA = 2**32 - 1  # in place of a number that stands in the extra field, in 64 bits
 EXTRA64 = 1  # kind of that extra field
+EXTRA_NAME = 0x7075  # kind of the one with the name in UTF-8, after a version and the checksum of the other name
+IN_64_BITS = 2**16 - 1  # in place of a disk's number
 ENCRYPTED, UTF8 = 1, 0x800  # flags
 # Of other methods, for messages (4.4.5).
 NAMES = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz", 98: "ppmd"}
@@ -71,6 +69,7 @@ class TarHeader(NamedTuple):
 
     name: str
     kind: bytes  # the header's type
+    target: str  # path of the file that a link is to
     offset: int  # of the first byte after it
     length: int  # in bytes
 
@@ -93,19 +92,39 @@ def read_member(file: int, member: Member) -> bytes:
     return inflate(contents, member.inflated, member.checksum) if member.inflated else contents
 
 
-def tar_members(path: Path, start: int, end: int, ledger: Ledger) -> Iterator[Member]:
+def tar_members(path: Path, start: int, end: int, ledger: Ledger, *, follow: bool = True) -> Iterator[Member]:
     """Yields the files of a tar file that lies in bytes `start` to `end` of the file `path`; counts what is none.
+
+    A hard link is the file that it links to, and comes last; without `follow` it is left out.
 
     Raises OSError, and ValueError that names the byte if the tar file is cut off or damaged.
     """
+    links: list[TarHeader] = []
     with path.open("rb") as file:
+        check_plain(os.pread(file.fileno(), BLOCK, start))
         for header in _headers(file.fileno(), start, end):
             if isinstance(header, Ordinary):
                 yield from map(Member, _text(header.names).split("\0"), *header.extents.T.tolist())
             elif header.kind in FILES and not header.name.endswith("/"):
                 yield Member(header.name, header.offset, header.length)
+            elif header.kind == HARD_LINK:
+                links.append(header)
             elif header.kind != FOLDER and header.kind not in FILES:
-                ledger.add("links" if header.kind in b"12" else "devices and pipes", header.name)
+                ledger.add("links" if header.kind == SYMBOLIC_LINK else "devices and pipes", header.name)
+        if links and follow:
+            yield from _linked(path, start, end, links, ledger)
+
+
+def _linked(path: Path, start: int, end: int, links: Sequence[TarHeader], ledger: Ledger) -> Iterator[Member]:
+    """Yields the files that hard links of a tar file are, by reading it again; counts links to what is no file."""
+    wanted, names = {link.target for link in links}, {link.name for link in links}
+    members = tar_members(path, start, end, Ledger(), follow=False)
+    files = {member.name: member for member in members if member.name in wanted - names}
+    for link in links:
+        if link.target in files:
+            yield files[link.target]._replace(name=link.name)
+        else:
+            ledger.add("links", link.name)
 
 
 def _headers(file: int, start: int, end: int) -> Iterator[TarHeader | Ordinary]:
@@ -138,17 +157,18 @@ def _headers(file: int, start: int, end: int) -> Iterator[TarHeader | Ordinary]:
                 if length > MOST_BYTES:
                     raise ValueError(f"the header at byte {offset - BLOCK} states {length} bytes; {COPY_AGAIN}")
                 contents = os.pread(file, length, offset)
-                if kind == LONG_NAME:
-                    about["path"] = _text(contents.partition(b"\0")[0])
+                if kind in (LONG_NAME, LONG_LINK):
+                    about["path" if kind == LONG_NAME else "linkpath"] = _text(contents.partition(b"\0")[0])
                 elif kind == PAX_GLOBAL:
                     for_all |= _records(contents)
-                elif kind != LONG_LINK:
+                else:
                     about |= _records(contents)
                 continue
             facts = {**for_all, **about} if for_all else about
             if kind == SPARSE or any(key.startswith("GNU.sparse.") for key in facts):
                 raise ValueError(f"{_name(block)} is stored as a sparse file, in pieces: write it without --sparse")
-            headers.append(TarHeader(facts.get("path") or _name(block), kind, offset, length))
+            target = facts.get("linkpath") or _text(block[157:257].partition(b"\0")[0])
+            headers.append(TarHeader(facts.get("path") or _name(block), kind, target, offset, length))
             about = {}
             if len(headers) >= CHECKED:
                 _check(blocks)
@@ -231,10 +251,11 @@ class Entry(NamedTuple):
     length: int  # in bytes, as it is stored
     inflated: int  # in bytes
     at: int  # of its header, in the file
+    is_link: bool  # whether its contents are the path of another file
 
 
-def zip_members(path: Path, size: int) -> Iterator[Member]:
-    """Yields the files of a zip file of `size` bytes.
+def zip_members(path: Path, size: int, ledger: Ledger) -> Iterator[Member]:
+    """Yields the files of a zip file of `size` bytes; counts links.
 
     Raises OSError, and ValueError that names the member or the byte if the zip file is cut off or damaged, or a member
     is encrypted or compressed by another method than deflate.
@@ -247,7 +268,9 @@ def zip_members(path: Path, size: int) -> Iterator[Member]:
             why = "it is no zip file, was cut off, or the list of its members at its end is damaged"
             raise ValueError(f"{why}: {error}; it has {size} bytes; {COPY_AGAIN}") from error
         for entry in entries:
-            if not entry.raw.endswith(b"/"):
+            if entry.is_link:
+                ledger.add("links", entry.name)
+            elif not entry.name.endswith("/"):
                 yield _located(number, entry, size)
 
 
@@ -258,10 +281,16 @@ def _directory(file: int, size: int) -> tuple[bytes, int]:
     """
     start = max(size - END.size - LONGEST_COMMENT, 0)
     tail = os.pread(file, size - start, start)
-    at = tail.rfind(b"PK\5\6")
-    if at < 0:
+    places = [
+        match.start() for match in re.finditer(re.escape(b"PK\5\6"), tail) if match.start() + END.size <= len(tail)
+    ]
+    if not places:
         raise ValueError("it has no record of its end")
-    _, _, length, offset = END.unpack_from(tail, at)
+    # Its comment, which lasts to the end, may hold the signature too.
+    at = next((at for at in places if at + END.size + END.unpack_from(tail, at)[-1] == len(tail)), places[-1])
+    _, disk, _, length, offset, _ = END.unpack_from(tail, at)
+    if disk not in (0, IN_64_BITS):
+        raise ValueError(f"it is part {disk + 1} of a split zip file: join the parts, zip -s 0 a.zip --out whole.zip")
     end = start + at
     if end >= LOCATOR.size + END64.size:
         record = os.pread(file, END64.size + LOCATOR.size, end - LOCATOR.size - END64.size)
@@ -278,33 +307,59 @@ def _entries(directory: bytes, shift: int) -> Iterator[Entry]:
     """Yields the entries of a directory; raises ValueError, or struct.error, if it is damaged."""
     at = 0
     while at < len(directory):
-        signature, flags, method, checksum, length, inflated, name_length, extra, comment, header = ENTRY.unpack_from(
-            directory, at
-        )
+        signature, system, flags, method, checksum, length, inflated, *rest = ENTRY.unpack_from(directory, at)
+        name_length, extra, comment, attributes, header = rest
         if signature != b"PK\1\2":
             raise ValueError(f"byte {at} of the directory does not begin an entry")
         at += ENTRY.size
         raw = directory[at : at + name_length]
         at += name_length
+        extras = directory[at : at + extra]
         if IN_EXTRA in (length, inflated, header):
-            numbers = (inflated, length, header)
-            inflated, length, header = _in_64_bits(directory[at : at + extra], numbers)
+            inflated, length, header = _in_64_bits(extras, (inflated, length, header))
         at += extra + comment
         if at > len(directory):
             raise ValueError("it ends within an entry")
-        name = raw.decode("utf-8" if flags & UTF8 else "cp437")
-        yield Entry(raw, name, flags, method, checksum, length, inflated, header + shift)
+        name, is_link = _name_of(raw, system, flags, extras), system in (UNIX, MACOS) and attributes >> 28 == LINK
+        yield Entry(raw, name, flags, method, checksum, length, inflated, header + shift, is_link)
+
+
+def _name_of(raw: bytes, system: int, flags: int, extra: bytes) -> str:
+    """Returns a member's name: in UTF-8 if the entry or an extra field says so, or as its system writes names.
+
+    zip on Linux and macOS writes UTF-8 and does not say so; old programs of Windows write code page 437, some of them
+    with backslashes between folders.
+    """
+    at = _extra_at(extra, EXTRA_NAME)
+    if flags & UTF8:
+        name = raw.decode("utf-8")
+    elif at >= 0 and struct.unpack_from("<xL", extra, at)[0] == zlib.crc32(raw):
+        (length,) = struct.unpack_from("<H", extra, at - 2)
+        name = extra[at + 5 : at + length].decode("utf-8")
+    else:
+        try:
+            name = raw.decode("utf-8" if system in (UNIX, MACOS) else "cp437")
+        except UnicodeDecodeError:
+            name = raw.decode("cp437")
+    return name.replace("\\", "/") if system == DOS else name
+
+
+def _extra_at(extra: bytes, wanted: int) -> int:
+    """Returns where the contents of an extra field of a kind begin; -1 if there is none."""
+    at = 0
+    while at + 4 <= len(extra):
+        kind, length = struct.unpack_from("<HH", extra, at)
+        if kind == wanted:
+            return at + 4
+        at += 4 + length
+    return -1
 
 
 def _in_64_bits(extra: bytes, numbers: tuple[int, ...]) -> Iterator[int]:
     """Yields the numbers, each that is IN_EXTRA as the extra field has it; raises ValueError if it is not there."""
-    at = 0
-    while at + 4 <= len(extra):
-        kind, length = struct.unpack_from("<HH", extra, at)
-        if kind == EXTRA64:
-            break
-        at += 4 + length
-    at += 4
+    at = _extra_at(extra, EXTRA64)
+    if at < 0:
+        raise ValueError("an entry without its sizes")
     for number in numbers:
         if number == IN_EXTRA:
             (number,) = struct.unpack_from("<Q", extra, at)
@@ -314,7 +369,7 @@ def _in_64_bits(extra: bytes, numbers: tuple[int, ...]) -> Iterator[int]:
 
 def _located(file: int, entry: Entry, size: int) -> Member:
     """Returns where a member's contents are, by its own header; raises ValueError if that does not match the entry."""
-    raw, name, flags, method, checksum, length, inflated, at = entry
+    raw, name, flags, method, checksum, length, inflated, at, _ = entry
     if flags & ENCRYPTED:
         raise ValueError(f"{name} is encrypted: unpack it with its password, and read the files")
     if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

@@ -117,16 +117,18 @@ class ScannedSource(Stored):
     def scanned(self, split: str, world: World) -> ScannedRows:
         """Returns the images of a split: maps the stored scan, or makes it with all ranks together.
 
-        Its catalog, e.g. train.catalog, lies next to the shards or in `data.index`. Raises ConfigError if shards cannot
-        be read; the message names up to 20 of them.
+        Its catalog, train.catalog, or a.catalog if the config names a.tar, lies next to the shards or in `data.index`.
+        Raises ConfigError if shards cannot be read; the message names up to 20 of them.
         """
         shards = world.from_rank0(lambda: _stamped(self.checked(split)))
         folder = shards[0][0].parent
+        # Of several archives in a folder, each that a config names has a scan of its own.
+        named = shards[0][0] if shards[0][0] in (self.about.path, self.about.test_path) else folder / split
         if isinstance(folder, UrlPath) and self.config.index is None:
             raise ConfigError(
                 f"data.index must name a local folder, to store what the {self.kind} in {folder} hold: set it"
             )
-        folders = catalog_folders(self.config, [folder / split])[:1]
+        folders = catalog_folders(self.config, [named])[:1]
         store = TableStore(folders, [(path.name, stamp) for path, stamp in shards], world, must_store=True)
 
         def make(ranks: World) -> StoredTable:

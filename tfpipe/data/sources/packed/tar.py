@@ -8,6 +8,7 @@ import sys
 import tarfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from copy import copy
 from itertools import groupby
 from typing import IO, NamedTuple
 
@@ -19,6 +20,15 @@ from tfpipe.data.sources.packed.scan import COPY_AGAIN
 IMAGES = tuple(suffix.removeprefix(".") for suffix in SUFFIXES)
 # Endings of labels and boxes; that of a mask is in the config.
 NOTES = ("cls", "json", "xml")
+BLOCK = tarfile.BLOCKSIZE
+# First bytes of compressed files, by the program that decompresses them.
+COMPRESSED = {
+    "gzip": b"\x1f\x8b",
+    "bzip2": b"BZh",
+    "xz": b"\xfd7zXZ\0",
+    "zstd": b"\x28\xb5\x2f\xfd",
+    "lz4": b"\x04\x22\x4d\x18",
+}
 # Bytes of zeros that are compared at a time.
 SOME = 2**20
 
@@ -30,9 +40,21 @@ class Sample(NamedTuple):
     notes: dict[str, tarfile.TarInfo]  # by ending, in the order of the shard
 
 
+def check_plain(start: bytes) -> None:
+    """Raises ValueError if a file that begins so is compressed, whatever its name."""
+    program = next((name for name, magic in COMPRESSED.items() if start.startswith(magic)), None)
+    if program:
+        raise ValueError(
+            f"it is compressed by {program}, so that an image in it can only be read after all bytes before it: "
+            f"decompress it once, {program} -d, and name the .tar"
+        )
+
+
 @contextmanager
 def opened_tar(file: IO[bytes], size: int) -> Iterator[tarfile.TarFile]:
     """Opens a tar file of `size` bytes for reading; raises ValueError, here and within `with`, if it is damaged."""
+    check_plain(file.read(BLOCK))
+    file.seek(0)
     try:
         tar = tarfile.open(fileobj=file, mode="r:")
     except tarfile.TarError as error:
@@ -67,13 +89,19 @@ def samples(tar: tarfile.TarFile, notes: Collection[str], ledger: Ledger) -> Ite
 
 
 def _files(tar: tarfile.TarFile, ledger: Ledger) -> Iterator[tarfile.TarInfo]:
-    """Yields the members that are files."""
+    """Yields the members that are files; a hard link is the file that it links to."""
+    files: dict[str, tarfile.TarInfo] = {}
     for member in tar:
         if member.name.rpartition("/")[2].startswith("."):
             if not member.isdir():
                 ledger.add("names that begin with a dot", member.name)
         elif member.isfile():
+            files[member.name] = member
             yield member
+        elif member.islnk() and member.linkname in files:
+            linked = copy(files[member.linkname])
+            linked.name = member.name
+            yield linked
         elif not member.isdir():
             ledger.add("links" if member.issym() or member.islnk() else "devices and pipes", member.name)
 

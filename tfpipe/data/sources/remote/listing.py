@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from tfpipe.data.catalog.class_folders import SUFFIXES
+from tfpipe.data.catalog.class_folders import why_left_out
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.sources.remote.fetcher import FetchError
 from tfpipe.data.sources.remote.url_path import SEE_TO, UrlPath
 from tfpipe.errors import ConfigError
@@ -24,16 +25,16 @@ def check_lists(folder: UrlPath, key: str) -> None:
 def subfolders_at(folder: UrlPath) -> list[str]:
     """Returns the names of the folders in a folder, sorted; none if there is no such folder. Raises ConfigError."""
     (entries,) = _listed([folder])
-    return sorted(name for name, is_folder in entries if is_folder)
+    return sorted(name for name, is_folder in entries if is_folder and not why_left_out(name, is_folder=True))
 
 
-def images_at(root: UrlPath, but: Iterable[UrlPath], *, show: bool) -> list[str]:
+def images_at(root: UrlPath, but: Iterable[str], ledger: Ledger, *, show: bool) -> list[str]:
     """Returns the URLs of all images in `root` and its folders, sorted, as class_folders.images_below does.
 
-    Leaves out names that begin with a dot, and the folders `but`. Raises ConfigError if a folder cannot be listed.
+    Counts in `ledger` what is no image, but for the folders `but`. Raises ConfigError if a folder cannot be listed.
     """
     images: list[str] = []
-    left_out, folders = set(map(str, but)), [root]
+    others, folders = set(but), [root]
     while folders:
         chunks = [folders[start : start + LISTED_TOGETHER] for start in range(0, len(folders), LISTED_TOGETHER)]
         parts = progress(map(_listed, chunks), len(chunks), f"listing {root}", f"{LISTED_TOGETHER} folders", show)
@@ -41,18 +42,19 @@ def images_at(root: UrlPath, but: Iterable[UrlPath], *, show: bool) -> list[str]
         new: list[UrlPath] = []
         for folder, entries in zip(folders, listed, strict=True):
             for name, is_folder in entries:
-                if not is_folder and name.lower().endswith(SUFFIXES):
-                    images.append(f"{folder}/{name}")
+                if reason := why_left_out(name, is_folder=is_folder):
+                    ledger.add(reason, f"{folder}/{name}")
                 elif is_folder:
                     new.append(folder / name)
-        folders = [folder for folder in new if str(folder) not in left_out]
+                else:
+                    images.append(f"{folder}/{name}")
+        folders = [folder for folder in new if str(folder) not in others]
     return sorted(images)
 
 
 def _listed(folders: list[UrlPath]) -> list[list[tuple[str, bool]]]:
-    """Returns the names in each folder but hidden ones, and whether each is a folder."""
+    """Returns the names in each folder, and whether each is a folder."""
     try:
-        listings = folders[0].fetcher().listings(list(map(str, folders)))
+        return folders[0].fetcher().listings(list(map(str, folders)))
     except FetchError as error:
         raise ConfigError(f"data.source: cannot list folders: {error}; {SEE_TO}") from error
-    return [[entry for entry in entries if not entry[0].startswith(".")] for entries in listings]

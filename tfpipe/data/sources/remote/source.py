@@ -10,7 +10,7 @@ import numpy as np
 
 from tfpipe.config import Parallel, Remote
 from tfpipe.data.annotations.parse import parse_annotation
-from tfpipe.data.catalog.storage import Storage
+from tfpipe.data.catalog.layout import Storage
 from tfpipe.data.images.headers import START, header_of, jpeg_header
 from tfpipe.data.sources.remote.fetcher import CANNOT_FETCH, Fetcher, FetchError, shared_fetcher
 from tfpipe.data.split import Failure, Split, stated_failure
