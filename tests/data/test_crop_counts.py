@@ -22,7 +22,7 @@ from tests.support.targets import (
 from tfpipe.data import crop_counts
 from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
 from tfpipe.data.catalog.boxes import read_boxes
-from tfpipe.data.catalog.storage import LocalFiles, Storage
+from tfpipe.data.catalog.layout import LocalFiles, Storage
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.crop_counts import CropCount, check_share, count_crops, crops_left, own_crops
 from tfpipe.data.order.stream import Cursor, Stream

@@ -20,8 +20,8 @@ from tests.support.targets import (
 from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.annotations.parse import read_annotation
 from tfpipe.data.catalog.boxes import read_boxes
+from tfpipe.data.catalog.layout import LocalFiles
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.storage import LocalFiles
 from tfpipe.distributed import World
 
 

@@ -18,7 +18,7 @@ from tfpipe.data.contract import breaches, data_contract
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.errors import ConfigError
 
-CLASSES = ("cat", "wild/fox", "dog")
+CLASSES = ("cat", "fox", "dog")
 SMALL = {"crop_image_size": [16, 16], "batch_size": 4}
 
 
