@@ -237,6 +237,28 @@ def test_what_is_whole_is_not_packed_again(config: Config, tmp_path: Path) -> No
     assert {each: each.stat().st_mtime_ns for each in (tmp_path / "out").iterdir()} == before
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_an_image_that_was_repaired_is_packed_again_or_told(
+    config: Config, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    """A pack that was begun writes the image's shard again; a finished one is refused."""
+    data = config.data.model_copy(update={"train_filelist": tmp_path / "train.txt", "annotations": "none"})
+    paths, out = (tmp_path / "train.txt").read_text().splitlines(), tmp_path / "out"
+    plan = PackPlan("original", shards=4)
+    with monkeypatch.context() as patch:
+        if begun:
+            patch.setattr(module.Work, "finish", lambda _: None)
+        pack(data, "train", out, plan, World())
+    Path(paths[0]).write_bytes(Path(paths[1]).read_bytes())
+    if not begun:
+        with pytest.raises(ConfigError, match=r"train\.json is finished, and images of 1 of its 4 shards have changed"):
+            pack(data, "train", out, plan, World())
+        return
+    pack(data, "train", out, plan, World())
+    repacked = {each["image/filename"][0].decode(): each["image/encoded"][0] for each in records(out)}
+    assert repacked[Path(paths[0]).name] == Path(paths[0]).read_bytes()
+
+
 @pytest.mark.parametrize(
     ("how", "plan", "said"),
     [

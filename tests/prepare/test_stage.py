@@ -17,7 +17,7 @@ from tests.support.commands import finish, start
 from tests.support.configs import config_here, config_of
 from tests.support.sample import SampleData
 from tests.support.server import serving
-from tfpipe import Config, World, load_config
+from tfpipe import Config, World, load_config, make_config
 from tfpipe.cli import main
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.sources.registry import load_split
@@ -217,6 +217,18 @@ def test_only_one_copies_to_a_folder(sample: SampleData, tmp_path: Path, capsys:
     assert holder in capsys.readouterr().err and not files(out)
     assert main(command) == 0
     assert not list(out.glob(".partial*")), "the lock is gone too"
+
+
+def test_two_folders_that_would_have_one_copy_are_refused(tmp_path: Path) -> None:
+    for folder in ("cat", "other/cat"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "x.jpg").touch()
+    (tmp_path / "other/sub").mkdir()
+    (tmp_path / "lnk").symlink_to(tmp_path / "other/sub")
+    (tmp_path / "train.txt").write_text("cat/x.jpg\nlnk/../cat/x.jpg\n")
+    data = {"train_filelist": str(tmp_path / "train.txt"), "annotations": "none"}
+    with pytest.raises(ConfigError, match=r"cat/ and .*lnk/\.\./cat/ are not the same, and would have one copy"):
+        stage(make_config({"data": data}).data, ["train"], tmp_path / "out", World())
 
 
 def test_no_file_is_copied_out_of_the_folder() -> None:

@@ -5,6 +5,7 @@ import json
 import math
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -19,6 +20,7 @@ from tfpipe.config import DataConfig
 from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.catalog.boxes import read_boxes
 from tfpipe.data.order.sampling import evenly_spaced
+from tfpipe.data.sources.files import FileSplit
 from tfpipe.data.sources.packed.manifest import PREFIX, Manifest, about_of, manifest_path, write_tables
 from tfpipe.data.sources.packed.shards import WHOLE, Kind, Records
 from tfpipe.data.sources.registry import load_split, open_source
@@ -29,7 +31,7 @@ from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.native import BUILD, core
 from tfpipe.prepare.pictures import Add, Picture, examples, pictures, pixels, tfrecords
 from tfpipe.util.atomic_write import atomic_write, writing
-from tfpipe.util.files import sha256
+from tfpipe.util.files import sha256, stamp
 from tfpipe.util.json_text import differences
 from tfpipe.util.locks import locked
 from tfpipe.util.progress import progress
@@ -57,6 +59,8 @@ LOCK, ABOUT = ".lock", "about.json"
 # Number of images whose crops are encoded to estimate the size, and share of the disk that must stay free.
 SAMPLED = 64
 SPARE = 0.02
+# Asking for files' sizes and times waits for the file system.
+STAMPED_TOGETHER = 16
 PART = pa.schema({"image": pa.int32(), "label": pa.int32(), "offset": pa.int64(), "length": pa.int64()})
 
 
@@ -149,6 +153,7 @@ class Work:
                 packed = Manifest.read(manifest)
                 self._check_same(packed.about, manifest)
                 packed.check_sizes(folder)
+                self._check_images(packed)
                 return []
             parts.mkdir(exist_ok=True)
             settings_path = parts / ABOUT
@@ -207,11 +212,32 @@ class Work:
                 f"{path} belongs to another pack: {'; '.join(problems)}; continue that one, or choose another folder"
             )
 
+    def _check_images(self, packed: Manifest) -> None:
+        """Raises ConfigError if images of a finished pack have changed since."""
+        made_from = [entry.get("images") for entry in packed.shards]
+        changed = [shard for shard, stamps in enumerate(made_from) if stamps not in (None, self._stamps(shard))]
+        if changed:
+            raise ConfigError(
+                f"{self.shards.manifest} is finished, and images of {len(changed)} of its {len(made_from)} shards have "
+                f"changed since, by their sizes or times, e.g. some of {self.shards.path(changed[0]).name}: choose "
+                "another folder, or remove this one's to pack again"
+            )
+
+    def _stamps(self, shard: int) -> str | None:
+        """Returns a digest of the sizes and times of a shard's images; None if these are no files of their own."""
+        if not isinstance(self.split, FileSplit):
+            return None
+        items = self.split.order.items(self.shards.places([shard])).tolist()
+        with ThreadPoolExecutor(STAMPED_TOGETHER) as pool:
+            stamps = list(pool.map(stamp, (self.split.catalog.paths[item] for item in items)))
+        return hashlib.sha256(json.dumps(stamps).encode()).hexdigest()
+
     def _is_done(self, shard: int) -> bool:
         part, path = self.shards.part(shard), self.shards.path(shard)
         if not part.exists() or not path.exists():
             return False
-        return _read_about(pq.read_schema(part))["bytes"] == path.stat().st_size
+        about = _read_about(pq.read_schema(part))
+        return about["bytes"] == path.stat().st_size and about.get("images") in (None, self._stamps(shard))
 
     def _check_space(self, missing: list[int]) -> None:
         free = (1 - SPARE) * shutil.disk_usage(self.shards.folder).free
@@ -247,6 +273,8 @@ class Work:
 
     def _write_shard(self, shard: int, pictures: Iterator[Picture]) -> None:
         path, count = self.shards.path(shard), self.shards.records(shard)
+        # Taken first, so that an image that changes meanwhile is noticed.
+        stamps = self._stamps(shard)
         with writing(path):
             with atomic_write(path) as partial:
                 with self._open(partial, count) as add:
@@ -254,6 +282,7 @@ class Work:
                 if len(rows) != count:
                     raise TfpipeError(f"{path}: received {len(rows)} records, expected {count}")
                 written = {"bytes": partial.stat().st_size, "sha256": sha256(partial)}
+                written |= {} if stamps is None else {"images": stamps}
             columns = zip(*rows, strict=True) if rows else [()] * len(PART)
             schema = PART.with_metadata({"about": json.dumps(written)})
             with atomic_write(self.shards.part(shard)) as partial:

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, repeat
@@ -118,6 +118,23 @@ def target_of(out: Path, source: str) -> str:
     return f"{out}{inside}/" if path.endswith("/") else f"{out}{inside}"
 
 
+def _targets(out: Path, folders: Sequence[str]) -> list[str]:
+    """Returns the targets of folders; raises ConfigError if two that are not the same would have one.
+
+    So do lnk/../cat and cat, where lnk is a link to another place.
+    """
+    targets = [target_of(out, folder) for folder in folders]
+    first: dict[str, str] = {}
+    for folder, target in zip(folders, targets, strict=True):
+        other = first.setdefault(target, folder)
+        if other != folder and ("://" in folder or os.path.realpath(other) != os.path.realpath(folder)):
+            raise ConfigError(
+                f"the folders {other} and {folder} are not the same, and would have one copy, {target}: write the "
+                "paths of the list without .."
+            )
+    return targets
+
+
 def _plan(config: DataConfig, split: str, out: Path, world: World, share: Share | None) -> StagePlan:
     # With the unit "image", the catalog has boxes only if there is an index; then XMLs need not be copied.
     loaded = load_split(config.model_copy(update={"unit": "image"} | config.targets.unread), split, world)
@@ -130,7 +147,7 @@ def _plan(config: DataConfig, split: str, out: Path, world: World, share: Share 
         if boxes is not None:
             images = np.unique(boxes.images[whose.rank :: whose.size]).astype(np.int64)
     annotated = np.flatnonzero(catalog.annotated) if catalog.boxes is None else np.zeros(0, np.int64)
-    paths = replace(catalog.paths, folders=[target_of(out, folder) for folder in catalog.paths.folders])
+    paths = replace(catalog.paths, folders=_targets(out, catalog.paths.folders))
     return StagePlan(loaded, paths, images, annotated[annotated % node.size == node.rank])
 
 
