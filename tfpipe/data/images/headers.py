@@ -77,19 +77,22 @@ def jpeg_header(start: bytes) -> Header | None:
     frame than libjpeg finds.
     """
     if start.startswith(STORED) and len(start) >= STORED_FRAME + FRAME.size:
-        _, height, width, components = FRAME.unpack_from(start, STORED_FRAME)
-        return Header(height, width, components, "JPEG")
+        return _frame_header(start, STORED_FRAME)
     at, last = len(START_OF_IMAGE), len(start) - SEGMENT.size - FRAME.size
     while at <= last and start.startswith(START_OF_IMAGE):
         mark, kind, length = SEGMENT.unpack_from(start, at)
         if mark == 0xFF and kind in START_OF_FRAME:
-            depth, height, width, components = FRAME.unpack_from(start, at + SEGMENT.size)
-            ordinary = depth == 8 and height and width and components in (1, 3, 4)
-            return Header(height, width, components, "JPEG") if ordinary else None
+            return _frame_header(start, at + SEGMENT.size)
         if mark != 0xFF or kind not in BEFORE_FRAME:
             return None
         at += 2 + length
     return None
+
+
+def _frame_header(start: bytes, at: int) -> Header | None:
+    depth, height, width, components = FRAME.unpack_from(start, at)
+    ordinary = depth == 8 and height and width and components in (1, 3, 4)
+    return Header(height, width, components, "JPEG") if ordinary else None
 
 
 def pillow_header(file: str | IO[bytes], path: str) -> Header:

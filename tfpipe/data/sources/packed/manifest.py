@@ -10,12 +10,11 @@ Files of the test split begin with "validation". The files do not depend on time
 """
 
 import hashlib
-import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, get_args, overload
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +23,10 @@ import pyarrow.parquet as pq
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
 from tfpipe.data.catalog.index import SCHEMA, box_columns, index_of
-from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.paths import UNUSABLE, FileList
 from tfpipe.data.catalog.table import StoredTable, boxes_columns, paths_table, store_of
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.packed.shards import WHOLE, Records
+from tfpipe.data.sources.packed.shards import WHOLE, Kind, Records
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, cannot_read, stamps_of
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
@@ -44,7 +43,34 @@ IMAGES = pa.schema([SCHEMA.field(name) for name in ("path", "label", "annotated"
 RECORDS = pa.schema(
     {"image": pa.int32(), "label": pa.int32(), "shard": pa.int32(), "offset": pa.int64(), "length": pa.int64()}
 )
+TABLES = {"images": IMAGES, "records": RECORDS}
 ADVICE = "pack it again: remove the folder, then tfpipe pack"
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+# Values of a manifest, and of each file that it names, which every version has written.
+ABOUT: dict[str, Callable[[Any], bool]] = {
+    "kind": lambda value: _is_text(value) and value in get_args(Kind),
+    "split": lambda value: _is_text(value) and value in PREFIX,
+    "images": _is_count,
+    "list": _is_text,
+    "classes": lambda value: isinstance(value, list) and all(map(_is_text, value)),
+    "label_source": _is_text,
+    "jpeg": lambda value: value is None or isinstance(value, dict),
+}
+FILE: dict[str, Callable[[Any], bool]] = {
+    "name": lambda value: _is_text(value) and value == Path(value).name and UNUSABLE.search(value) is None,
+    "records": _is_count,
+    "bytes": _is_count,
+    "sha256": _is_text,
+}
 
 
 @dataclass(frozen=True)
@@ -68,13 +94,27 @@ class Manifest:
         try:
             header = json.loads(path.read_bytes() if isinstance(path, UrlPath) else read_text(path))
             manifest = cls(header, header.pop("shards"), header.pop("tables"))
+            if header.get("format") != FORMAT:
+                raise ConfigError(f"{path} has format {header.get('format')}, this tfpipe reads {FORMAT}; {ADVICE}")
+            manifest.check_values()
         except OSError as error:
             raise cannot_read(str(path), error, "make it with: tfpipe pack") from error
-        except (ValueError, KeyError, AttributeError) as error:
-            raise ConfigError(f"{path} is not a manifest of tfpipe pack; {ADVICE}") from error
-        if header.get("format") != FORMAT:
-            raise ConfigError(f"{path} has format {header.get('format')}, this tfpipe reads {FORMAT}; {ADVICE}")
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+            problem = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+            raise ConfigError(f"{path} is not a manifest of tfpipe pack: {problem}; {ADVICE}") from error
         return manifest
+
+    def check_values(self) -> None:
+        """Raises ValueError or KeyError if a value that every manifest has is missing, or of another kind."""
+        for name, accepted in ABOUT.items():
+            if not accepted(self.about[name]):
+                raise ValueError(f"its {name} is {str(self.about[name])[:80]!r}")
+        for file in [*self.shards, *self.tables]:
+            for name, accepted in FILE.items():
+                if not accepted(file[name]):
+                    raise ValueError(f"a file's {name} is {str(file[name])[:80]!r}")
+        if len(self.tables) != len(TABLES):
+            raise ValueError(f"it names {len(self.tables)} tables instead of {len(TABLES)}")
 
     def check_sizes(self, folder: AnyPath) -> None:
         """Raises ConfigError if a file is missing or its size differs from the manifest's."""
@@ -174,15 +214,20 @@ def write_tables(folder: Path, catalog: Catalog, records: Records, weights: np.n
 def packed_table(manifest: Manifest, folder: AnyPath, config: DataConfig, world: World) -> StoredTable:
     """Returns both tables of a split as one, mapped if they are large; every rank must call.
 
-    Raises ConfigError if a table cannot be read, or one behind a URL is not as it was packed.
+    Raises ConfigError if a table cannot be read, or is not as it was packed.
     """
     files = [(table["name"], Stamp(table["bytes"], table["sha256"])) for table in manifest.tables]
     store = store_of(config, [folder / PREFIX[manifest.about["split"]]], files, world)
 
     def read(_: World) -> StoredTable:
-        images, records = (_read_table(folder / table["name"], table) for table in manifest.tables)
+        images, records = (
+            _read_table(folder / table["name"], table, schema)
+            for table, schema in zip(manifest.tables, TABLES.values(), strict=True)
+        )
         paths = paths_table(replace(FileList.of(images["path"].to_pylist()), digest=manifest.about["list"]))
         index = index_of(images)
+        if len(index.boxes.boxes) != len(index.boxes.labels) or len(images) != manifest.about["images"]:
+            raise ConfigError(f"{folder}: the table of images has other boxes or images than its manifest; {ADVICE}")
         columns = {name: images[name].to_numpy() for name in ("label", "weight") if name in images.column_names}
         columns |= {"annotated": index.annotated, **boxes_columns(index.boxes, len(images))}
         columns |= {f"record_{name}": records[name].to_numpy() for name in RECORDS.names}
@@ -199,16 +244,23 @@ def table_records(table: StoredTable) -> Records:
 
 
 @retried
-def _read_table(path: AnyPath, entry: dict[str, Any]) -> pa.Table:
-    if isinstance(path, Path):
-        return pq.read_table(path)
+def _read_table(path: AnyPath, entry: dict[str, Any], schema: pa.Schema) -> pa.Table:
     try:
         contents = path.read_bytes()
     except OSError as error:
         raise cannot_read(f"{path}, named in the manifest", error, ADVICE) from error
     if hashlib.sha256(contents).hexdigest() != entry["sha256"]:
         raise ConfigError(f"{path} is not what was packed: its sha256 differs; {ADVICE}")
-    return pq.read_table(io.BytesIO(contents))
+    try:
+        table = pq.read_table(pa.BufferReader(contents))
+        for field in schema:
+            if table.schema.field(field.name).type != field.type or table[field.name].null_count:
+                raise ValueError(f"{field.name} is not {field.type} in every row")
+        if len(table) != entry["records"]:
+            raise ValueError(f"it has {len(table)} rows, its manifest says {entry['records']}")
+    except (pa.ArrowException, KeyError, ValueError) as error:
+        raise ConfigError(f"{path} is no table of tfpipe pack: {error}; {ADVICE}") from error
+    return table
 
 
 def about_of(split: Split, kind: str, jpeg: dict[str, Any] | None) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def _taken(packed: Shards, mapped: Mapped, size: int) -> Fill:
     """Returns a Fill with one call of NumPy per batch: one per crop takes 1.5 times as long with two threads (GIL)."""
     places = mapped.starts[packed.records.shard] + packed.records.offset
     first = int(places[0]) % size
-    assert not ((places - first) % size).any(), "NumPy's headers are all of one length"
+    assert not ((places - first) % size).any(), "the places were checked, and NumPy's headers are all of one length"
     rows = mapped.data[first : first + (len(mapped.data) - first) // size * size].reshape(-1, size)
     numbers = (places - first) // size
 

@@ -24,6 +24,7 @@ from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
 
 COPY_AGAIN = "copy it again, or write it again"
+SCAN_AGAIN = "what was stored of it was damaged: delete the folder *.catalog next to it or in data.index"
 # Scanning alternates between waiting for storage and running Python.
 THREADS = 8
 
@@ -58,7 +59,12 @@ class ScannedRows(NamedTuple):
         # Scans that earlier versions stored do not know of deflated images.
         is_deflated = "inflated" in columns and columns["inflated"].any()
         deflated = Deflated(columns["inflated"], columns["checksum"]) if is_deflated else None
-        return Shards("original", self.rows.files, records, remote=remote, deflated=deflated)
+        return self.checked(Shards("original", self.rows.files, records, remote=remote, deflated=deflated))
+
+    def checked(self, shards: Shards) -> Shards:
+        """Returns `shards`, whose records are of these images; raises ConfigError if one is not within its shard."""
+        shards.check_places([stamp.size or 0 for _, stamp in self.shards], FileList.of(self.rows.names), SCAN_AGAIN)
+        return shards
 
 
 Stamped = list[tuple[AnyPath, Stamp]]

@@ -4,7 +4,7 @@ A record is read in one call, by shard, offset and length: nothing is parsed, an
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -13,11 +13,14 @@ import numpy as np
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.sources.remote.fetcher import FetchError
 from tfpipe.data.sources.remote.ranges import Extent, RemoteFiles
+from tfpipe.errors import ConfigError
 from tfpipe.util.retry import retried
 
 Kind = Literal["original", "coefficients", "crops", "raw"]
 WHOLE: tuple[Kind, ...] = ("original", "coefficients")  # those of whole images
 CUT = "the shard ends within it"
+# Records that are compared with their shards at a time, so that what is made of them stays in the CPU's cache.
+CHUNK = 2**16
 
 
 class Records(NamedTuple):
@@ -80,6 +83,38 @@ class Shards:
             return contents
         ((shard, offset, length),) = self.places(np.array([record]))
         return _read(self.paths[shard], offset, length)
+
+    def check_places(self, sizes: Sequence[int], images: FileList, remedy: str, length: int | None = None) -> None:
+        """Compares the place of each record with its shard, of which `sizes` has the bytes.
+
+        It takes 0.1 s for 14 million records. `length` is the one that all records have, one after the other in each
+        shard, if they are pixels.
+
+        Raises ConfigError, which names the first record beyond its shard and ends with `remedy`: every reader takes the
+        places as they are, those that map the shards without another look.
+        """
+        ends = np.array(sizes, np.int64)
+        for start in range(0, len(self.records.shard), CHUNK):
+            shard, offset, lengths = (column[start : start + CHUNK] for column in self.records[2:])
+            known = (shard >= 0) & (shard < len(ends))
+            room = ends[np.where(known, shard, 0)] if len(ends) else np.zeros(len(shard), np.int64)
+            # Without a sum, which could overflow.
+            right = known & (offset >= 0) & (lengths >= 0) & (offset <= room) & (lengths <= room - offset)
+            if length is not None:
+                right &= (lengths == length) & ((offset - self.records.offset[0]) % length == 0)
+            if not right.all():
+                raise ConfigError(f"{self._place(start + int(np.argmin(right)), ends, length, images)}; {remedy}")
+
+    def _place(self, record: int, ends: np.ndarray, length: int | None, images: FileList) -> str:
+        """Returns what is wrong with the place of a record."""
+        image, _, shard, offset, size = (int(column[record]) for column in self.records)
+        name = images[image] if 0 <= image < len(images) else f"image {image}"
+        if not 0 <= shard < len(self.paths):
+            return f"the record of {name} is in shard {shard}, and there are {len(self.paths)}, counted from 0"
+        place = f"{self.paths[shard]}: the record of {name} is {size} bytes from byte {offset} on"
+        if length is not None and 0 <= offset <= ends[shard] - length:
+            return f"{place}, and pixels are {length} bytes each, height x width x channels, one after the other"
+        return f"{place}, and the shard has {ends[shard]}"
 
     def places(self, records: np.ndarray) -> Iterator[tuple[int, int, int]]:
         """Yields the shard, offset and length of each of `records` (int64 [k])."""

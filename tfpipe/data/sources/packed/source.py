@@ -1,16 +1,21 @@
 """Packed data as a source: the output of `tfpipe pack`."""
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from tfpipe.config import DataConfig
+from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import table_boxes, table_paths
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.known import Known
 from tfpipe.data.sources.packed.manifest import (
+    ADVICE,
     Manifest,
     check_share,
     manifest_path,
@@ -72,9 +77,14 @@ class Packed(Stored):
             manifest.about["jpeg"],
             self.opened([(path, Stamp(shard["bytes"], shard["sha256"])) for path, shard in files]),
         )
-        columns, classes = table.columns, tuple(manifest.about["classes"])
+        columns, classes, paths = table.columns, tuple(manifest.about["classes"]), table_paths(table)
+        pixels = None
+        if shards.kind == "raw":
+            pixels = math.prod((*self.config.crop_image_size, self.config.num_channels))
+        shards.check_places([shard["bytes"] for shard in manifest.shards], paths, ADVICE, pixels)
+        _check_records(shards, columns["label"], len(classes), self.folder)
         known = Known(
-            *(table_paths(table), columns["label"], classes, table_boxes(table), columns["annotated"]),
+            *(paths, columns["label"], classes, table_boxes(table), columns["annotated"]),
             weights=columns.get("weight"),
         )
         return known, shards
@@ -115,6 +125,20 @@ def _checked(folder: AnyPath, split: str) -> Manifest:
     manifest = Manifest.read(manifest_path(folder, split))
     manifest.check_sizes(folder)
     return manifest
+
+
+def _check_records(shards: Shards, labels: np.ndarray, classes: int, folder: AnyPath) -> None:
+    """Raises ConfigError if records are not those of the images, in their order, or a label is no class."""
+    owners, count = shards.records.image, len(labels)
+    if shards.kind in WHOLE:
+        right = np.array_equal(owners, np.arange(count))
+    else:
+        right = not len(owners) or bool(owners[0] >= 0 and owners[-1] < count and (owners[1:] >= owners[:-1]).all())
+    if not right:
+        raise ConfigError(f"{folder}: its records are not those of its {count} images in their order; {ADVICE}")
+    for column in (labels, shards.records.label):
+        if len(column) and (column.min() < BY_OBJECT or column.max() >= classes):
+            raise ConfigError(f"{folder}: a label is {column.max()}, and there are {classes} classes; {ADVICE}")
 
 
 def _check_decoder(config: DataConfig, folder: AnyPath, world: World) -> None:

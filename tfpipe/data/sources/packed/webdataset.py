@@ -81,7 +81,8 @@ class WebDataset(ScannedSource):
         ledger = not_used(self.shards_of(NEITHER) if split == "train" else [], images.ledger)
         shards, masks = images.as_shards(labels, self.opened(images.shards)), None
         if config.targets.kind == "mask":
-            shards, masks = replace(shards, masks=_masks(rows, shards)), self._mask_names(rows)
+            shards = replace(shards, masks=images.checked(_masks(rows, shards)))
+            masks = self._mask_names(rows)
         extra = zip(self.about.columns.extra, self.further[len(MASKS) :], strict=True)
         values = {name: rows.texts[column] if column in rows.texts else rows.more[column] for name, column in extra}
         known = Known(

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tfpipe.config import DataConfig
+from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import ADVICE, StoredTable, TableStore, catalog_folders
 from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.tables.formats import arrow_values, bytes_of, open_arrow, opening, table_format
@@ -24,6 +25,7 @@ from tfpipe.util.retry import retried
 
 # End of the names of copies by earlier versions, which are no tables.
 COPY = ".images.arrow"
+WRITE_AGAIN = "write the table again, and delete the copy of its images, images-* in its folder *.catalog"
 
 
 class ImageBytes(NamedTuple):
@@ -63,7 +65,9 @@ def _shards(files: list[ImageBytes]) -> Shards:
     offsets, lengths = (np.concatenate(columns) for columns in zip(*(file[1:] for file in files), strict=True))
     images = np.arange(len(offsets), dtype=np.int32)
     shards = np.repeat(np.arange(len(files), dtype=np.int32), [len(file.lengths) for file in files])
-    return Shards("original", [file.path for file in files], Records(images, images, shards, offsets, lengths))
+    located = Shards("original", [file.path for file in files], Records(images, images, shards, offsets, lengths))
+    located.check_places([stamp(path).size or 0 for path in located.paths], FileList.of([]), WRITE_AGAIN)
+    return located
 
 
 @retried
