@@ -92,7 +92,7 @@ def test_those_of_another_list_are_not_used(tmp_path: Path, caplog: pytest.LogCa
         file.write("images/bird/000.jpg\n")
     split = load_split(config.data, "train", World())
     assert find_entries(config.data, split.catalog, show=True) is None
-    assert f"{table} are of another list of images; renew them with: tfpipe index" in caplog.text
+    assert f"{table} are of another list of images, or damaged; renew them with: tfpipe index" in caplog.text
 
 
 def test_a_table_of_another_number_of_images_is_not_used(tmp_path: Path) -> None:

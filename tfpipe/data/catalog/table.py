@@ -1,9 +1,9 @@
 """The stored catalog: columns of a data set's images in files that all processes of a host map into memory.
 
-A stored table is a folder with an .npy file for each column, and about.json: plain values, and what the table was made
-from (util/made_from.py; files count by size and time of change). NumPy maps an .npy file as an array that starts at a
-multiple of 64 bytes, which TensorFlow takes without a copy. Buffers of Arrow start at multiples of 8, and importing
-pyarrow costs each start an eighth of a second.
+A stored table is a folder with an .npy file for each column, and about.json: plain values, what the table was made from
+(util/made_from.py; files count by size and time of change), and checksums, by which a damaged table is found and made
+again. NumPy maps an .npy file as an array that starts at a multiple of 64 bytes, which TensorFlow takes without a copy.
+Buffers of Arrow start at multiples of 8, and importing pyarrow costs each start an eighth of a second.
 
 Tables of `train.txt` are in the folder `train.catalog` next to it or in `data.index`, as its index is, or, if that
 cannot be written, in the folder for temporary files (TMPDIR) of each host. A table's name ends with a hash of
@@ -19,7 +19,9 @@ import shutil
 import socket
 import stat
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -40,7 +42,9 @@ from tfpipe.util.retry import retried
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 2
+FORMAT = 3
+# Bytes of a stream up to which it has a checksum, and columns whose checksums are computed at once.
+SUMMED_BYTES, CHECKSUM_THREADS = 2**30, 4
 ABOUT, LOCK, PARTIAL = "about.json", ".lock", ".partial"
 # Files of fewer bytes, a list of some 100,000 images, are read by every process in a tenth of a second: not stored.
 SMALL_BYTES = 8_000_000
@@ -55,7 +59,8 @@ class StoredTable(NamedTuple):
     values: dict[str, Any]
     columns: dict[str, np.ndarray]
     streams: Mapping[str, Iterable[np.ndarray]] = {}
-    """Columns that may be too large for memory, in parts, at least one each; written first, and read as columns."""
+    """Columns that may be too large for memory, in parts, at least one each; written first, and read as columns. Those
+    of more than SUMMED_BYTES have no checksums: reading them takes too long for a start."""
 
     @property
     def nbytes(self) -> int:
@@ -69,9 +74,40 @@ def map_table(folder: Path) -> StoredTable | None:
     try:
         header = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
         mapped = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in header["columns"]}
-        return StoredTable(header["values"], {name: np.asarray(array) for name, array in mapped.items()})
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, EOFError):  # none, or cut off
+        table = StoredTable(header["values"], {name: np.asarray(array) for name, array in mapped.items()})
+        return table if _is_whole(table, header["checksums"]) else None
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError:
+        raise
+    except Exception:  # damaged or cut off: NumPy evaluates a column's header as Python, so that any error may come
+        return None
+
+
+def _is_whole(table: StoredTable, checksums: dict[str, int]) -> bool:
+    """Returns whether the columns and the values are those that were stored."""
+    if checksums[ABOUT] != _text_checksum(table.values, list(table.columns), checksums):
+        return False
+    names = [name for name in checksums if name != ABOUT]
+    with ThreadPoolExecutor(CHECKSUM_THREADS) as pool:
+        sums = pool.map(lambda name: _checksum(table.columns[name]), names)
+        return all(checksums[name] == found for name, found in zip(names, sums, strict=True))
+
+
+def _checksum(column: np.ndarray) -> int:
+    """Returns the CRC-32 of a column's bytes, type and shape, at some GB a second."""
+    data = zlib.crc32(column.reshape(-1).view(np.uint8).data)
+    return zlib.crc32(_form(column.dtype.str, column.shape), data)
+
+
+def _form(descr: str, shape: tuple[int, ...]) -> bytes:
+    return f"{descr} {shape}".encode()
+
+
+def _text_checksum(values: dict[str, Any], columns: list[str], checksums: dict[str, int]) -> int:
+    """Returns the CRC-32 of the values, the columns' names and the other `checksums`."""
+    others = {name: checksum for name, checksum in checksums.items() if name != ABOUT}
+    return zlib.crc32(to_json([values, columns, others], sort_keys=True).encode())
 
 
 def find_table(folders: Sequence[Path], name: str) -> StoredTable | None:
@@ -99,9 +135,11 @@ def write_table(folder: Path, table: StoredTable, made_from: MadeFrom) -> None:
     parts = {**table.streams, **{name: [array] for name, array in table.columns.items()}}
     try:
         unfinished.mkdir()
-        for name, arrays in parts.items():
-            _write_column(unfinished / f"{name}.npy", arrays)
+        sums = {name: _write_column(unfinished / f"{name}.npy", arrays) for name, arrays in parts.items()}
         header = {"columns": list(parts), "values": table.values, "made from": json.loads(made_from.text())}
+        summed = {name for name, (size, _) in sums.items() if name in table.columns or size <= SUMMED_BYTES}
+        checksums = {name: sums[name][1] for name in parts if name in summed}
+        header["checksums"] = {**checksums, ABOUT: _text_checksum(table.values, list(parts), checksums)}
         with (unfinished / ABOUT).open("w", encoding="utf-8") as text:
             text.write(to_json(header))
             text.flush()
@@ -117,21 +155,24 @@ def write_table(folder: Path, table: StoredTable, made_from: MadeFrom) -> None:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _write_column(path: Path, parts: Iterable[np.ndarray]) -> None:
-    """Writes arrays of one type, joined, as an .npy file."""
-    rows, header = 0, dict[str, Any]()
+def _write_column(path: Path, parts: Iterable[np.ndarray]) -> tuple[int, int]:
+    """Writes arrays of one type, joined, as an .npy file; returns its bytes and its `_checksum`."""
+    rows, size, checksum, header = 0, 0, 0, dict[str, Any]()
     with path.open("wb") as file:
         for part in map(np.ascontiguousarray, parts):
             if not header:
                 header = np.lib.format.header_data_from_array_1_0(part)
                 np.lib.format.write_array_header_1_0(file, header)
-            rows += len(part)
-            file.write(part.reshape(-1).view(np.uint8).data)
+            contents = part.reshape(-1).view(np.uint8).data
+            rows, size, checksum = rows + len(part), size + len(contents), zlib.crc32(contents, checksum)
+            file.write(contents)
         file.seek(0)
         # NumPy leaves room for any number of rows, so this header is as long as the first.
-        np.lib.format.write_array_header_1_0(file, {**header, "shape": (rows, *header["shape"][1:])})
+        shape = (rows, *header["shape"][1:])
+        np.lib.format.write_array_header_1_0(file, {**header, "shape": shape})
         file.flush()
         os.fsync(file.fileno())
+    return size, zlib.crc32(_form(header["descr"], shape), checksum)
 
 
 class TableStore:
@@ -166,10 +207,16 @@ class TableStore:
             return make(world if shared else alone)
         made_from = MadeFrom(FORMAT, self.files, settings)
         name = f"{kind}-{made_from.digest()[:16]}"
-        if not world.from_rank0(lambda: self._is_there(kind, name, made_from)) and shared:
+        stored: StoredTable | None = None
+
+        def find() -> bool:
+            nonlocal stored
+            stored = self._find(kind, name, made_from)
+            return stored is not None
+
+        if not world.from_rank0(find) and shared:
             made = make(world)
             make = lambda _: made  # noqa: E731
-        stored: StoredTable | None = None
 
         def look(turn: int, may_make: bool) -> tuple[bool, bool]:
             """Returns whether `make` makes nothing, and whether this rank has the table."""
@@ -190,10 +237,11 @@ class TableStore:
                 break
         return stored
 
-    def _is_there(self, kind: str, name: str, made_from: MadeFrom) -> bool:
-        """Returns whether a table is stored; if not, logs what has changed since the last one of its kind was."""
-        if find_table(self.folders, name) is not None:
-            return True
+    def _find(self, kind: str, name: str, made_from: MadeFrom) -> StoredTable | None:
+        """Maps a table if it is stored; if not, logs what has changed since the last one of its kind was."""
+        table = find_table(self.folders, name)
+        if table is not None:
+            return table
         for folder in filter(_is_trusted, self.folders):
             # Tables of earlier versions, in other forms, are not used.
             before = [folder.with_suffix(end) for end in (f".{kind}-index.parquet", f".{kind}.arrow")]
@@ -202,7 +250,7 @@ class TableStore:
                 for path in before[-1:]:
                     change = made_from.change(_stored_text(path)) or "it is damaged"
                     logger.warning("%s is out of date: %s; it is made again", path, change)
-        return False
+        return None
 
     def _make(self, name: str, made_from: MadeFrom, make: Callable[[], StoredTable | None]) -> StoredTable | None:
         """Makes a table once; returns it mapped, or as made if it cannot be stored."""

@@ -35,7 +35,8 @@ def find_entries(config: DataConfig, catalog: Catalog, *, show: bool) -> StoredT
             logger.info("%s: decodes next to crops, by the entry points in %s", catalog.split, folder / name)
         return table
     if show and (others := sorted(folder.glob(f"{KIND}-*"))):
-        logger.warning("%s are of another list of images; renew them with: %s %s", others[0], MAKE, catalog.split)
+        about = others[0], MAKE, catalog.split
+        logger.warning("%s are of another list of images, or damaged; renew them with: %s %s", *about)
     return None
 
 
