@@ -8,6 +8,7 @@ import pytest
 from tests.fuzz.jpegs import compare_folder, fuzz_generated, fuzz_jpegs
 from tests.fuzz.operations import KINDS, fuzz_operations
 from tests.fuzz.pictures import DECODERS, fuzz_pictures
+from tests.fuzz.stored import fuzz_catalogs, fuzz_packs, fuzz_states, fuzz_tables
 from tests.fuzz.xmls import fuzz_xmls
 from tests.support.core import reference
 from tests.support.examples import examples
@@ -68,3 +69,24 @@ def test_the_jpegs_of_a_folder_are_compared(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("tests.fuzz.jpegs.reference", off_by_one)
     with pytest.raises(AssertionError, match=r"0.JPEG differs"):
         compare_folder(tmp_path, 100)
+
+
+def test_damaged_packs_are_refused_and_forged_ones_read_nothing_beyond_their_shards() -> None:
+    count = examples(400)
+    outcomes = fuzz_packs(count, seed=1)
+    assert sum(outcomes.values()) == count and not outcomes["damage table: others"]
+    assert min(outcomes[f"{change}: an error"] for change in ("damage table", "forge manifest", "forge places")) > 0
+    assert outcomes["forge manifest: the same"] > 0
+
+
+def test_damaged_catalogs_are_made_again() -> None:
+    count = examples(120)
+    outcomes = fuzz_catalogs(count, seed=1) + fuzz_tables(count, seed=1)
+    assert outcomes.total() == 2 * count and outcomes["made again"] > 0.5 * count
+    assert outcomes["damaged: the same"] + sum(outcomes[name] for name in outcomes if "forged" in name) == count
+
+
+def test_forged_states_of_a_loader_are_refused_or_mean_what_they_say() -> None:
+    count = examples(5_000)
+    outcomes = fuzz_states(count, seed=1)
+    assert outcomes.total() == count and min(outcomes.values()) > 0.1 * count
