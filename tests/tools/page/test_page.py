@@ -4,14 +4,18 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from lxml import etree
 
 from tests.support.pages import read_page
 from tests.support.sample import SampleData
+from tfpipe import World
 from tfpipe.cli import main
 from tfpipe.errors import ConfigError
-from tfpipe.tools.page.figures import Line, Value, bar_figure, draw_lines, line_figure, number
+from tfpipe.tools.page.figures import AxisMark, Line, Value, bar_figure, draw_lines, line_figure, number
 from tfpipe.tools.page.page import Given, write
+from tfpipe.tools.trained.confusion import Confusion
 
 
 @pytest.mark.parametrize(
@@ -40,6 +44,22 @@ def test_bars_of_one_name_and_value_are_all_drawn() -> None:
     figure = bar_figure("x", "Title", values, "ms", "Text.", {})
     assert len(re.findall(r"<(?:\w+:)?title", figure.svg)) == 3
     assert [tuple(row) for row in figure.rows] == [("a", "2", "1 to 3")] * 2 + [(values[2].name, "-1", "")]
+
+
+@pytest.mark.filterwarnings("error")
+def test_every_figure_shows_names_as_they_are(tmp_path: Path) -> None:
+    """No dollar sign begins a formula, and a control character ends no figure."""
+    name = "$\\frac{$ \0\x1b[31m \udcff <&>"
+    shown = re.sub("[\0\x1b\udcff]", "\ufffd", name)
+    line = Line(name, [1, 2], [1, 2])
+    bars = bar_figure("x", name, [Value(name, 2.0)], name, name, {name: "red"})
+    for svg in (bars.svg, line_figure("y", name, [line, line], name, name, [AxisMark(1, name)]).svg):
+        texts = ["".join(text.itertext()) for text in etree.fromstring(svg).iter("{*}text", "{*}title")]
+        assert sum(shown in text for text in texts) >= 4
+    confusion = Confusion(2)
+    confusion.add(np.array([0, 1]), np.array([1, 1]))
+    confusion.over(World()).draw([name, name], name, tmp_path / "x.svg")
+    assert (tmp_path / "x.svg").stat().st_size > 0
 
 
 def test_a_page_is_safe_and_names_its_config(tmp_path: Path) -> None:

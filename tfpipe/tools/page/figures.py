@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from lxml import etree
 
-from tfpipe.tools.output import open_figure
+from tfpipe.tools.output import finish_figure, open_figure, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -234,8 +234,8 @@ def to_svg(figure: "Drawing", axes: Sequence["Axes"], titles: Mapping[str, Seque
     pointer, by the identifier of an artist and the number of its point; `name` makes identifiers unique on the page."""
     import matplotlib
 
+    finish_figure(figure, axes)
     for ax in axes:
-        ax.spines[["top", "right"]].set_visible(False)
         ax.set_facecolor("none")
     figure.patch.set_alpha(0.0)
     out = io.BytesIO()
@@ -271,5 +271,5 @@ def _add_titles(root: etree._Element, titles: Mapping[str, Sequence[str]]) -> No
         parts = list(group.iter(f"{SVG}use")) or [group]
         for part, text in zip(parts, texts, strict=False):
             title = etree.Element(f"{SVG}title")
-            title.text = "".join(letter if letter.isprintable() else "?" for letter in text)  # XML has no others
+            title.text = plain(text)
             part.insert(0, title)
