@@ -131,7 +131,9 @@ class Server:
             body, part = file.read_bytes(), request.http_range if self.ranges else slice(None)
             status = 200 if part == slice(None, None, 1) or not self.ranges else 206
             self.sent += len(body[part])
-            return web.Response(status=status, body=body[part], headers=self.headers)
+            first, end, _ = part.indices(len(body))
+            own = {"Content-Range": f"bytes {first}-{end - 1}/{len(body)}"} if status == 206 else {}
+            return web.Response(status=status, body=body[part], headers=own | self.headers)
         response = web.StreamResponse(headers=self.headers)
         await response.prepare(request)
         await response.write(file.read_bytes())

@@ -182,7 +182,72 @@ def test_a_file_that_is_shorter_than_it_was_is_named(server: Server, files: list
     reader = remote_files(server)
     (server.root / "0").write_bytes(b"short")
     (result,) = reader.read([Extent(0, 0, 9)])
-    assert "it ends at byte 5, before 9" in str(result)
+    assert "it has changed since the start, from 50000 to 5 bytes: start again" in str(result)
+    (server.root / "0").write_bytes(files[0])
+    assert reader.read([Extent(0, 0, 9)]) == [files[0][:9]]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        ({"ETag": '"1"'}, {"ETag": '"2"'}, 'from "1" to "2": start again'),
+        ({"ETag": '"1"'}, {"ETag": '"2"', "Last-Modified": "now"}, 'from "1" to "2": start again'),
+        ({"ETag": '"1"'}, {"ETag": 'W/"1"'}, None),
+        ({"ETag": '"1"'}, {}, None),
+        ({"Last-Modified": "then"}, {"Last-Modified": "now"}, "from then to now: start again"),
+        ({}, {"ETag": '"1"'}, None),
+    ],
+)
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_file_that_is_replaced_is_named_and_its_bytes_not_used(
+    server: Server, files: list[bytes], tmp_path: Path, cached: bool, before: dict, after: dict, problem: str | None
+) -> None:
+    url, remote = f"{server.url}/0", Remote(cache=tmp_path / "cache" if cached else None)
+    server.headers = before
+    (stamp,) = fetcher.shared_fetcher(Remote(), [url]).stamps([url])
+    reader = RemoteFiles([(url, stamp)], remote)
+    assert reader.read([Extent(0, 0, 9)]) == [files[0][:9]]
+    server.headers = after
+    (server.root / "0").write_bytes(files[0][::-1])
+    (result,) = reader.read([Extent(0, 2 * BLOCK, 9)])
+    if problem is None:
+        assert result == files[0][::-1][2 * BLOCK : 2 * BLOCK + 9]
+    else:
+        assert isinstance(result, FetchError) and f"{url}: ValueError: it has changed since" in str(result)
+        assert problem in str(result)
+
+
+@pytest.mark.parametrize("answer", ["bytes 1-9/50000", "bytes 0-9/50000", "bytes 0-8", "pages 0-8/50000", None])
+def test_an_answer_with_other_bytes_is_refused(server: Server, files: list[bytes], answer: str | None) -> None:
+    server.headers = {"Content-Range": answer or ""}
+    (result,) = remote_files(server).read([Extent(0, 0, 9)])
+    assert isinstance(result, FetchError) and "the server answers bytes=0-8 with " in str(result)
+    (start,) = fetcher.shared_fetcher(Remote(), [server.url]).starts([f"{server.url}/0"], 9)
+    assert isinstance(start, FetchError) and "the server answers bytes=0-8 with " in str(start)
+
+
+def test_the_log_says_once_that_a_new_file_of_equal_length_is_not_noticed(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    for changed, count in (('"1"', 0), (None, 1)):
+        caplog.clear()
+        files = [(f"{server.url}/{number}", Stamp(size, changed)) for number, size in enumerate(SIZES)]
+        RemoteFiles(files, Remote()).read([Extent(0, 0, 9), Extent(2, 0, 9)])
+        assert len([line for line in caplog.messages if "a new file of equal length is not noticed" in line]) == count
+
+
+def test_a_replaced_object_of_a_store_is_noticed_when_its_version_is_asked_for(files: list[bytes]) -> None:
+    system, url = fsspec.filesystem("memory"), "memory://replaced/0"
+    system.pipe_file("/replaced/0", files[0])
+    (stamp,) = fetcher.shared_fetcher(Remote(), [url]).stamps([url])
+    reader = RemoteFiles([(url, stamp)], Remote())
+    assert reader.read([Extent(0, 0, 9)]) == [files[0][:9]]
+    system.pipe_file("/replaced/0", files[0][::-1])
+    assert reader.read([Extent(0, 0, 9)]) == [files[0][::-1][:9]], "it is not asked for with each request"
+    fetcher.shared_fetcher(Remote(), [url])._look_s.clear()
+    for _ in range(2):
+        (result,) = reader.read([Extent(0, 0, 9)])
+        assert isinstance(result, FetchError) and "it has changed since the start" in str(result)
 
 
 def test_file_systems_without_asyncio_work_too(files: list[bytes]) -> None:

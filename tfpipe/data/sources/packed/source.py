@@ -75,7 +75,8 @@ class Packed(Stored):
             [str(path) for path, _ in files],
             table_records(table),
             manifest.about["jpeg"],
-            self.opened([(path, Stamp(shard["bytes"], shard["sha256"])) for path, shard in files]),
+            # As a number: a text is a version that the server states.
+            self.opened([(path, Stamp(shard["bytes"], int(shard["sha256"], 16))) for path, shard in files]),
         )
         columns, classes, paths = table.columns, tuple(manifest.about["classes"]), table_paths(table)
         pixels = None

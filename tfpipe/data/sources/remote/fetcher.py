@@ -16,8 +16,16 @@ from typing import Any, NamedTuple, TypeVar
 from tfpipe.config import Remote
 from tfpipe.data.catalog.layout import is_optional
 from tfpipe.data.sources.remote.cache import Cache
-from tfpipe.data.sources.remote.file_systems import close_file_systems, open_file_system, read_range, read_url
-from tfpipe.data.sources.remote.http_client import HttpClient, HttpRequest, ends_early, open_http_client
+from tfpipe.data.sources.remote.file_systems import (
+    VERSIONS,
+    check_version,
+    close_file_systems,
+    ends_early,
+    open_file_system,
+    read_range,
+    read_url,
+)
+from tfpipe.data.sources.remote.http_client import HttpClient, HttpRequest, open_http_client
 from tfpipe.data.sources.remote.request_errors import is_missing, may_pass, reason, status_of
 from tfpipe.errors import TfpipeError
 from tfpipe.util.files import Stamp
@@ -27,20 +35,11 @@ T = TypeVar("T")
 # a half, so that requests that failed together are not repeated together. Eight pauses take at least 32 s.
 PAUSE_S = 0.25
 LONGEST_PAUSE_S = 60.0
-# Names by which fsspec's file systems state that a file has changed, in lower case, the best first.
-VERSIONS = (
-    "etag",
-    "blob_id",
-    "content-md5",
-    "last-modified",
-    "lastmodified",
-    "last_modified",
-    "updated",
-    "mtime",
-    "created",
-)
+HTTP = ("http://", "https://")
 # Start of a FetchError's message, "cannot fetch URL: REASON".
 CANNOT_FETCH = "cannot fetch "
+# Seconds after which the version of a file that is read by parts is asked for again, if answers do not state it.
+LOOK_S = 60.0
 # Threads for the calls of file systems without asyncio.
 THREADS = 64
 
@@ -65,6 +64,7 @@ class ByteRange(NamedTuple):
     url: str
     start: int
     end: int
+    stamp: Stamp | None = None  # the version of the file that the bytes must be of, None for any
 
 
 Asked = TypeVar("Asked", str, ByteRange)
@@ -133,6 +133,7 @@ class Fetcher:
         """
         self.config = config
         self._turns = asyncio.Semaphore(config.concurrency)
+        self._look_s: dict[str, float] = {}  # when to ask for a file's version again, by time.monotonic
         schemes = sorted({url.partition("://")[0] for url in urls})
         self._systems = {scheme: open_file_system(scheme, config) for scheme in schemes}
         self._cache = None if config.cache is None else Cache(config)
@@ -173,12 +174,7 @@ class Fetcher:
 
     def stamps(self, urls: Sequence[str]) -> list[Stamp | FetchError]:
         """Returns each URL's size in bytes and its ETag or time of change, as far as stated, or the error."""
-
-        async def stamp(url: str) -> Stamp:
-            info = {name.lower(): value for name, value in (await self._system(url)._info(url)).items()}
-            return Stamp(info.get("size"), next((str(info[name]) for name in VERSIONS if info.get(name)), None))
-
-        return self._all(stamp, urls)
+        return self._all(self._stamp, urls)
 
     def names(self, folders: Sequence[str]) -> list[set[str]]:
         """Returns the base names in each folder of an object store; an empty set for a folder that does not exist.
@@ -207,12 +203,17 @@ class Fetcher:
         return [[] if isinstance(result, FetchError) else result for result in results]
 
     def ranges(self, byte_ranges: Sequence[ByteRange]) -> list[bytes | FetchError]:
-        """Returns the bytes of each range, or the error; none is cached."""
+        """Returns the bytes of each range, or the error, also if the file has another version; none is cached.
+
+        Each answer over HTTP states the version. Other file systems are asked for it every LOOK_S.
+        """
 
         async def part(asked: ByteRange) -> bytes:
-            data = await read_range(self._system(asked.url), asked.url, asked.start, asked.end)
+            data = await read_range(self._system(asked.url), *asked)
             if len(data) != asked.end - asked.start:
                 raise ends_early(asked.start + len(data), asked.end)
+            if asked.stamp is not None and not asked.url.startswith(HTTP):
+                await self._look_at(asked.url, asked.stamp)
             return data
 
         return self._data(part, byte_ranges, lambda asked: HttpRequest(*asked))
@@ -221,6 +222,21 @@ class Fetcher:
         """Drops URLs from the cache, so that repaired files are fetched again."""
         if self._cache:
             self._cache.forget(urls)
+
+    async def _look_at(self, url: str, stamp: Stamp) -> None:
+        """Raises ValueError if a file has another version than `stamp`; asks for it if the last time is LOOK_S ago."""
+        if time.monotonic() >= self._look_s.get(url, 0):
+            self._look_s[url] = time.monotonic() + LOOK_S
+            try:
+                now = await self._stamp(url)
+                check_version([] if now.changed is None else [str(now.changed)], now.size, stamp)
+            except Exception:
+                del self._look_s[url]
+                raise
+
+    async def _stamp(self, url: str) -> Stamp:
+        info = {name.lower(): value for name, value in (await self._system(url)._info(url)).items()}
+        return Stamp(info.get("size"), next((str(info[name]) for name in VERSIONS if info.get(name)), None))
 
     async def _contents(self, url: str, count: int | None = None) -> bytes:
         try:
@@ -238,7 +254,7 @@ class Fetcher:
     ) -> list[bytes | FetchError]:
         """Returns what `ask` does, or if all URLs are of HTTP, the content that the requests made by `http` bring."""
         client, began_s = self._http, time.monotonic()
-        if client is None or not all(_url(request).startswith(("http://", "https://")) for request in requests):
+        if client is None or not all(_url(request).startswith(HTTP) for request in requests):
             return self._all(ask, requests)
         asked = list(map(http, requests))
         try:

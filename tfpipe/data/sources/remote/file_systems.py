@@ -1,15 +1,33 @@
 """fsspec's file systems, one for a scheme of URLs."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from tfpipe.config import Remote
 from tfpipe.errors import ConfigError
+from tfpipe.util.files import Stamp
 
 # Upper bound of a response in bytes, decompressed: pixels of a JPEG that TensorFlow decodes take at most twice as much.
 MAX_BYTES = 2**28
 IGNORES_RANGES = "the server ignores ranges, by which parts of large files are read: copy them first"
+
+# Names by which fsspec's file systems state that a file has changed, in lower case, the best first.
+VERSIONS = (
+    "etag",
+    "blob_id",
+    "content-md5",
+    "last-modified",
+    "lastmodified",
+    "last_modified",
+    "updated",
+    "mtime",
+    "created",
+)
+# Headers of an answer to a request for a part of a file.
+OF_PARTS = ("content-range", *VERSIONS)
+CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)", re.IGNORECASE)
 
 
 class TooLong(ValueError):
@@ -19,6 +37,39 @@ class TooLong(ValueError):
 def too_long() -> TooLong:
     """Returns the error of a response that is too long."""
     return TooLong(f"the response has more than {MAX_BYTES / 1e6:.0f} MB")
+
+
+def ends_early(end: int, asked: int) -> ValueError:
+    """Returns the error of a file that ends before the last byte that was asked for."""
+    return ValueError(f"it ends at byte {end}, before {asked}")
+
+
+def check_part(headers: Mapping[str, str], start: int, end: int, stamp: Stamp | None) -> None:
+    """Raises ValueError if an answer to a request for the bytes `start` to `end` has others, or those of another file.
+
+    `headers` are the answer's, of which OF_PARTS count, in lower case; `stamp` is the version of the file that is
+    meant: a text in it is one that the server has stated. Fewer bytes may come, of a file that ends before.
+    """
+    received = headers.get("content-range", "")
+    part = CONTENT_RANGE.fullmatch(received)
+    if part is None or int(part[1]) != start or int(part[2]) >= end:
+        answer = f'Content-Range "{received}"' if received else "no Content-Range"
+        raise ValueError(f"the server answers bytes={start}-{end - 1} with {answer}, which may be other bytes")
+    if stamp is not None:
+        versions = [headers[name] for name in VERSIONS if name in headers]
+        check_version(versions, None if part[3] == "*" else int(part[3]), stamp)
+
+
+def check_version(versions: Sequence[str], size: int | None, stamp: Stamp) -> None:
+    """Raises ValueError if a file is not that of its `stamp`, by the versions and the size that its server now states.
+
+    An ETag that a server calls weak, by W/, is the same as a strong one.
+    """
+    if None not in (size, stamp.size) and size != stamp.size:
+        raise ValueError(f"it has changed since the start, from {stamp.size} to {size} bytes: start again")
+    if isinstance(stamp.changed, str) and versions:
+        if stamp.changed.removeprefix("W/") not in [version.removeprefix("W/") for version in versions]:
+            raise ValueError(f"it has changed since the start, from {stamp.changed} to {versions[0]}: start again")
 
 
 def open_file_system(scheme: str, config: Remote) -> Any:
@@ -75,6 +126,8 @@ async def read_url(system: Any, url: str, count: int | None) -> bytes:
     # As system._cat_file, which reads all that is sent, however much.
     session, chunks, size = await system.set_session(), [], 0
     async with session.get(system.encode_url(url), **options) as response:
+        if count is not None and response.status == HTTPStatus.PARTIAL_CONTENT:
+            check_part(_lower(response.headers), 0, count, None)
         async for chunk in response.content.iter_any():
             chunks.append(chunk)
             size += len(chunk)
@@ -86,10 +139,11 @@ async def read_url(system: Any, url: str, count: int | None) -> bytes:
     return b"".join(chunks)[:count]
 
 
-async def read_range(system: Any, url: str, start: int, end: int) -> bytes:
+async def read_range(system: Any, url: str, start: int, end: int, stamp: Stamp | None) -> bytes:
     """Returns the bytes `start` to `end` of a URL, fewer if it ends before.
 
-    Raises ValueError if the server ignores ranges, or an error of the file system.
+    Raises ValueError if the server ignores ranges, or the file has another version than `stamp`, as far as the answer
+    says it; or an error of the file system.
     """
     if system.protocol != ("http", "https"):
         return await system._cat_file(url, start=start, end=end)
@@ -101,7 +155,12 @@ async def read_range(system: Any, url: str, start: int, end: int) -> bytes:
         system._raise_not_found_for_status(response, url)
         if response.status != HTTPStatus.PARTIAL_CONTENT:
             raise ValueError(IGNORES_RANGES)
+        check_part(_lower(response.headers), start, end, stamp)
         return await response.read()
+
+
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
 
 
 async def close_file_systems(systems: Iterable[Any]) -> None:

@@ -19,7 +19,15 @@ from urllib.request import getproxies
 
 from tfpipe.config import Remote
 from tfpipe.data.sources.remote import file_systems
-from tfpipe.data.sources.remote.file_systems import IGNORES_RANGES
+from tfpipe.data.sources.remote.file_systems import IGNORES_RANGES, check_part, ends_early
+from tfpipe.data.sources.remote.request_errors import (
+    ClientConnectorCertificateError,
+    ClientConnectorError,
+    ClientPayloadError,
+    ServerDisconnectedError,
+    StatusError,
+)
+from tfpipe.util.files import Stamp
 
 logger = logging.getLogger(__name__)
 
@@ -30,41 +38,13 @@ PLAIN = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+/[A-Za-z0-9/._~?&=+,-]*")
 Result = bytes | Exception
 
 
-class StatusError(Exception):
-    """An answer of the server that is an error."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(f"HTTP status {status}")
-        self.status = status
-
-
-class ClientConnectorError(OSError):
-    """A server that is not reached. Named as aiohttp's, as the next ones, so that messages are the same."""
-
-
-class ClientConnectorCertificateError(ClientConnectorError, ValueError):
-    """A server whose certificate is not trusted; asking again does not help."""
-
-
-class ServerDisconnectedError(OSError):
-    """A connection that ends before a response."""
-
-
-class ClientPayloadError(OSError):
-    """A response that breaks off or cannot be read."""
-
-
-def ends_early(end: int, asked: int) -> ValueError:
-    """Returns the error of a file that ends before the last byte that was asked for."""
-    return ValueError(f"it ends at byte {end}, before {asked}")
-
-
 class HttpRequest(NamedTuple):
     """A request for a URL's content, or for its bytes `start` to `end`."""
 
     url: str
     start: int = 0
     end: int | None = None
+    stamp: Stamp | None = None  # the version of the file that the bytes must be of
     exact: bool = True  # False: of a server that ignores ranges, the start of its response is taken
     fresh: bool = False  # by a connection of its own; libcurl itself repeats a request when an open connection is lost
 
@@ -92,12 +72,13 @@ class _Transfer:
         self.handle = handle
         self.request, self.batch, self.number = HttpRequest(""), _Batch((), lambda _: None), 0
         self._chunks: list[bytes] = []
+        self._headers: dict[str, str] = {}
         self._size = self._most = 0
 
     def start(self, batch: _Batch, number: int) -> None:
         """Takes the request `number` of a batch."""
         self.batch, self.number, self.request = batch, number, batch.requests[number]
-        _, start, end, _, _ = self.request
+        start, end = self.request.start, self.request.end
         self._chunks, self._size, self._most = [], 0, file_systems.MAX_BYTES if end is None else end - start
 
     def write(self, chunk: bytes) -> int | None:
@@ -106,9 +87,17 @@ class _Transfer:
         self._size += len(chunk)
         return None if self._size <= self._most else -1
 
+    def add_header(self, line: bytes) -> None:
+        """Takes a line of a response's head; a new head, after a redirection, takes the place of the one before."""
+        name, _, value = line.decode("latin-1").partition(":")
+        if line.startswith(b"HTTP/"):
+            self._headers = {}
+        elif name.lower() in file_systems.OF_PARTS:
+            self._headers[name.lower()] = value.strip()
+
     def result(self, status: int, failure: Exception | None) -> Result:
         """Returns the content, or the error, once libcurl has ended with `failure`."""
-        _, start, end, exact, _ = self.request
+        _, start, end, stamp, exact, _ = self.request
         is_cut = self._size > self._most
         if failure is not None and not is_cut:
             return failure
@@ -120,6 +109,11 @@ class _Transfer:
             return ValueError(IGNORES_RANGES)
         if end is None and is_cut:
             return file_systems.too_long()
+        if end is not None and status == HTTPStatus.PARTIAL_CONTENT:
+            try:
+                check_part(self._headers, start, end, stamp)
+            except ValueError as error:
+                return error
         data = b"".join(self._chunks)[: self._most]
         return ends_early(start + len(data), end) if end is not None and exact and start + len(data) != end else data
 
@@ -248,7 +242,7 @@ class HttpClient:
             multi.add_handle(transfer.handle)
 
     def _prepare(self, handle: Any, request: HttpRequest) -> None:
-        url, start, end, _, fresh = request
+        url, start, end, _, _, fresh = request
         handle.setopt(self._curl.URL, url if PLAIN.fullmatch(url) else self._quote(url))
         if self._proxies is not None:
             handle.setopt(self._curl.PROXY, self._proxies.get(url.partition("://")[0], ""))
@@ -266,6 +260,7 @@ class HttpClient:
         for option, value in self._options.items():
             handle.setopt(option, value)
         handle.setopt(self._curl.WRITEFUNCTION, transfer.write)
+        handle.setopt(self._curl.HEADERFUNCTION, transfer.add_header)
         return transfer
 
     def _collect(self, multi: Any) -> None:

@@ -1,5 +1,6 @@
 """Reads byte ranges of large remote files, many at once: neighbours by one request, or whole blocks into a cache."""
 
+import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,8 @@ from tfpipe.data.sources.remote.cache import BlockKey, Cache
 from tfpipe.data.sources.remote.fetcher import ByteRange, FetchError, shared_fetcher
 from tfpipe.util.files import Stamp
 from tfpipe.util.made_from import MadeFrom
+
+logger = logging.getLogger(__name__)
 
 # Bytes per block, which one request brings. Larger ones are faster still (profiles/sources.py), but 64 requests at once
 # hold that many blocks in memory, and the first batches of shuffled records wait for all of theirs.
@@ -44,9 +47,16 @@ class RemoteFiles:
     def __init__(self, files: Sequence[tuple[str, Stamp]], remote: Remote) -> None:
         """Opens files, URLs with the stamps of their versions, with the cache `data.remote.cache` if that is set.
 
+        A file that changes is an error from then on, as far as its server states a version; if it states none, the log
+        says so.
+
         Raises ConfigError as Fetcher does, or if the cache's folder cannot be used.
         """
         self._files = files
+        unstated = [url for url, stamp in files if stamp.changed is None]
+        if unstated:
+            text = "%s: the server states no ETag and no time of change: a new file of equal length is not noticed"
+            logger.warning(text, unstated[0])
         # A second before, since the clock of a file system may be behind this one.
         self._opened_s = time.time() - 1.0
         self._fetcher = shared_fetcher(remote.model_copy(update={"cache": None}), [url for url, _ in files])
@@ -107,7 +117,7 @@ class RemoteFiles:
 
     def _span(self, block: BlockKey) -> ByteRange:
         url, stamp = self._files[block.file]
-        return ByteRange(url, block.number * BLOCK, min((block.number + 1) * BLOCK, stamp.size or 0))
+        return ByteRange(url, block.number * BLOCK, min((block.number + 1) * BLOCK, stamp.size or 0), stamp)
 
     def _read_ranges(self, extents: Sequence[Extent]) -> list[bytes | FetchError]:
         """Reads extents without the cache, neighbours by one request."""
@@ -116,7 +126,8 @@ class RemoteFiles:
         for group in groups:
             first = extents[group[0]]
             end = max(extents[number].end for number in group)
-            requests.append(ByteRange(self._files[first.file][0], first.offset, end))
+            url, stamp = self._files[first.file]
+            requests.append(ByteRange(url, first.offset, end, stamp))
         results: list[bytes | FetchError] = [b""] * len(extents)
         for group, request, data in zip(groups, requests, self._fetcher.ranges(requests), strict=True):
             for number in group:

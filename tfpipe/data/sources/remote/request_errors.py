@@ -16,6 +16,30 @@ LOST = {"ClientConnectionError", "ClientPayloadError", "HTTPClientError", *NOT_R
 UNREADABLE = {"HttpProcessingError"}
 
 
+class StatusError(Exception):
+    """An answer of the server that is an error."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"HTTP status {status}")
+        self.status = status
+
+
+class ClientConnectorError(OSError):
+    """A server that is not reached. Named as aiohttp's, as the next ones, so that messages are the same."""
+
+
+class ClientConnectorCertificateError(ClientConnectorError, ValueError):
+    """A server whose certificate is not trusted; asking again does not help."""
+
+
+class ServerDisconnectedError(OSError):
+    """A connection that ends before a response."""
+
+
+class ClientPayloadError(OSError):
+    """A response that breaks off or cannot be read."""
+
+
 def may_pass(error: Exception) -> bool:
     """Returns whether a request that failed with `error` may succeed if it is repeated."""
     error = _root(error)

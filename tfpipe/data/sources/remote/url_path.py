@@ -100,7 +100,7 @@ class UrlPath:
         if isinstance(stamp, OSError):
             raise stamp
         assert stamp.size is not None, "stamps_of returns an error without a size"
-        return io.BufferedReader(_Reader(self, stamp.size), PART)
+        return io.BufferedReader(_Reader(self, stamp), PART)
 
 
 def as_path(path: Path | str, remote: Remote) -> AnyPath:
@@ -159,9 +159,9 @@ class Positioned(io.RawIOBase):
 class _Reader(Positioned):
     """The content of a URL from a position on, in parts of PART bytes, TOGETHER fetched at once."""
 
-    def __init__(self, path: UrlPath, size: int) -> None:
-        super().__init__(size)
-        self._path = path
+    def __init__(self, path: UrlPath, stamp: Stamp) -> None:
+        super().__init__(stamp.size or 0)
+        self._path, self._stamp = path, stamp
         self._parts: dict[int, bytes] = {}
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
@@ -177,7 +177,8 @@ class _Reader(Positioned):
         if number not in self._parts:
             numbers = range(number, min(number + TOGETHER, -(-self._size // PART)))
             url = str(self._path)
-            spans = [ByteRange(url, part * PART, min((part + 1) * PART, self._size)) for part in numbers]
+            ends = (min((part + 1) * PART, self._size) for part in numbers)
+            spans = [ByteRange(url, part * PART, end, self._stamp) for part, end in zip(numbers, ends, strict=True)]
             self._parts = {}
             for part, data in zip(numbers, self._path.fetcher().ranges(spans), strict=True):
                 if isinstance(data, FetchError):
