@@ -4,6 +4,7 @@ import json
 import math
 import pickle
 import re
+import subprocess
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -523,6 +524,15 @@ def test_test_data_is_never_cropped_at_random(load, keys, train, test):
 def test_what_is_not_json_is_named_with_its_place(complain, text):
     (line,) = complain(text)
     assert "config.json is not JSON" in line and "line 1" in line
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "config.YML"])
+def test_a_yaml_is_called_one_and_the_command_makes_json_of_it(tmp_path, name):
+    (tmp_path / name).write_text("data:\n  train_filelist: train.txt\n  batch_size: 7\n")
+    with pytest.raises(ConfigError, match=rf"{name} is not JSON: .*; configs are JSON, not YAML: convert") as caught:
+        load_config(tmp_path / name)
+    subprocess.run(str(caught.value).partition("convert it by ")[2], shell=True, check=True)
+    assert load_config(tmp_path / "config.json").data.batch_size == 7
 
 
 def test_a_config_that_cannot_be_read_is_named(tmp_path):

@@ -36,7 +36,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     except OSError as error:
         raise ConfigError(f"cannot read the config {path}: {error.strerror}") from error
     except ValueError as error:
-        raise ConfigError(f"the config {path} is not JSON: {error}") from error
+        raise ConfigError(f"the config {path} is not JSON: {error}{_of_yaml(path)}") from error
     return _validated(raw, overrides, f"the config {path}", path.resolve().parent)
 
 
@@ -56,6 +56,14 @@ def make_config(sections: Mapping[str, Any], overrides: Sequence[str] = (), base
     except (TypeError, ValueError) as error:
         raise ConfigError(f"the config cannot be written as JSON: {error}") from error
     return _validated(raw, overrides, "the config", Path(base).resolve())
+
+
+def _of_yaml(path: Path) -> str:
+    """Returns how to make JSON of a config that is YAML by its name."""
+    if path.suffix.lower() not in (".yaml", ".yml"):
+        return ""
+    convert = "import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout, indent=2)"
+    return f"; configs are JSON, not YAML: convert it by python -c '{convert}' < {path} > {path.with_suffix('.json')}"
 
 
 class _Object(dict[str, Any]):

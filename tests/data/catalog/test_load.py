@@ -2,16 +2,20 @@
 
 import random
 import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.data.catalog.labels import folder_of
 from tfpipe.data.catalog.layout import annotation_folders, annotation_name, find_layout
+from tfpipe.data.catalog.lists import read_lists
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.sources.registry import load_split
+from tfpipe.errors import ConfigError
 
 
 def test_every_image_has_its_own_label_and_xml(sample: SampleData, tmp_path: Path) -> None:
@@ -32,6 +36,17 @@ def test_every_image_has_its_own_label_and_xml(sample: SampleData, tmp_path: Pat
     assert [catalog.annotation(item) for item in range(len(catalog))] == [
         xml if exists else "" for xml, exists in zip(xmls, there, strict=True)
     ]
+
+
+def test_a_list_with_labels_is_called_one_and_the_command_makes_a_table_of_it(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("a/1 x.jpg 0\nb/2.JPEG\t17\n")
+    with pytest.raises(ConfigError, match=r"train\.txt has a label after each path, as Caffe's lists have") as caught:
+        read_lists(tmp_path / "train.txt")
+    command = str(caught.value).partition("make a table of it, ")[2].partition(", and set")[0]
+    subprocess.run(command, shell=True, check=True)
+    assert (tmp_path / "train.csv").read_text() == 'path,label\n"a/1 x.jpg",0\n"b/2.JPEG",17\n'
+    (tmp_path / "train.txt").write_text("a/1.jpg 0\nb/2.jpg\n")
+    assert len(read_lists(tmp_path / "train.txt")[0]) == 2
 
 
 def test_class_folders_in_no_known_layout_need_no_xml(sample: SampleData, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The filelists of a config: one, or several that are mixed, and the path of their index."""
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,9 @@ from tfpipe.data.catalog.types import MixedList
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.made_from import stamped
+
+# A line of a list that has a label after the path; and the first lines, which tell whether all have.
+PATH_AND_LABEL, FIRST = re.compile(r"\.\w{3,4}[ \t]+\d+$", re.ASCII), 100
 
 
 class ReadList(NamedTuple):
@@ -37,7 +41,7 @@ def read_lists(filelist: Path | list[WeightedList], rule: FolderRule = LABELLED,
             classes |= zip(folder.paths.folders, folder.classes, strict=True)
             ledger.update(folder.ledger)
         else:
-            lists.append(read_filelist(path, show))
+            lists.append(_read_list(path, show))
     if len({paths.remote for paths in lists}) > 1:
         raise ConfigError(
             "data.train_filelist mixes lists of URLs with lists of paths: copy the remote files first, with "
@@ -45,6 +49,18 @@ def read_lists(filelist: Path | list[WeightedList], rule: FolderRule = LABELLED,
         )
     ends = np.cumsum([len(paths) for paths in lists]).tolist()
     return ReadList(FileList.joined(lists), mixed(filelist, ends), classes, ledger)
+
+
+def _read_list(path: Path, show: bool) -> FileList:
+    """Reads a filelist as read_filelist does; raises ConfigError, too, if its lines have labels, as Caffe's have."""
+    paths = read_filelist(path, show)
+    if all(PATH_AND_LABEL.search(paths[number]) for number in range(min(len(paths), FIRST))):
+        raise ConfigError(
+            f"the filelist {path} has a label after each path, as Caffe's lists have, e.g. {paths[0]!r}: make a table "
+            f"""of it, sed -E -e 's/(.*)[[:blank:]]+([0-9]+)$/"\\1",\\2/' -e '1i path,label' {path} > """
+            f'{path.with_suffix(".csv")}, and set data.source to {{"kind": "table", "path": that table}}'
+        )
+    return paths
 
 
 def mixed(filelist: Path | list[WeightedList], ends: list[int]) -> tuple[MixedList, ...]:
