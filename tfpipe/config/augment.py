@@ -8,14 +8,24 @@ from pydantic import BeforeValidator, Field, PositiveInt
 
 from tfpipe.config.section import Form, Section
 
+# Limits of numbers, the same as in native/draw.c: beyond them nothing is left of a crop.
+LEAST, MOST, MOST_SHEAR = 1e-6, 1e6, 89.0
 Chance = Annotated[float, Field(ge=0, le=1)]
-Size = Annotated[float, Field(ge=0)]
+Size = Annotated[float, Field(ge=0, le=MOST)]
+Positive = Annotated[float, Field(ge=LEAST, le=MOST)]
+Number = Annotated[float, Field(ge=-MOST, le=MOST)]
+Shear = Annotated[float, Field(ge=-MOST_SHEAR, le=MOST_SHEAR)]
+Turn = Annotated[float, Field(ge=-0.5, le=0.5)]
 Level = Annotated[float, Field(ge=0, le=255)]
-Span = Annotated[tuple[float, float], Form("[smallest, largest]")]
+PAIR = Form("[smallest, largest]")
+Sizes = Annotated[tuple[Size, Size], PAIR]
+Positives = Annotated[tuple[Positive, Positive], PAIR]
+Numbers = Annotated[tuple[Number, Number], PAIR]
+Turns = Annotated[tuple[Turn, Turn], PAIR]
 Bins = Annotated[int, Field(ge=2, le=1000)]
 Interpolation = Literal["nearest", "bilinear"]
 Fill = Annotated[Level | tuple[Level, Level, Level], Form("[red, green, blue], each in [0, 255]")]
-Center = Annotated[tuple[float, float] | None, Form("[x, y]")]
+Center = Annotated[tuple[Number, Number] | None, Form("[x, y]")]
 
 
 class AugmentStep(Section):
@@ -93,7 +103,7 @@ class AugMix(AugmentStep):
     """Number of chains."""
     chain_depth: Annotated[int, Field(ge=-1, le=8)] = -1
     """Operations of a chain; 0 or -1: drawn from 1 to 3."""
-    alpha: Annotated[float, Field(gt=0)] = 1.0
+    alpha: Positive = 1.0
     """Parameter of the Dirichlet distributions of the weights."""
     all_ops: bool = True
     """Whether brightness, contrast, color and sharpness are among the operations."""
@@ -108,29 +118,17 @@ class ColorJitter(AugmentStep):
 
     name: Literal["ColorJitter"]
     """The step."""
-    brightness: Size | Span = 0.0
+    brightness: Size | Sizes = 0.0
     """Number b: the factor is in [max(0, 1 - b), 1 + b]; or the factor's smallest and largest value."""
-    contrast: Size | Span = 0.0
+    contrast: Size | Sizes = 0.0
     """The same for contrast."""
-    saturation: Size | Span = 0.0
+    saturation: Size | Sizes = 0.0
     """The same for saturation."""
-    hue: Annotated[float, Field(ge=0, le=0.5)] | Span = 0.0
+    hue: Annotated[float, Field(ge=0, le=0.5)] | Turns = 0.0
     """Number h: the shift is in [-h, h], of a full circle; or its smallest and largest value, within [-0.5, 0.5]."""
 
     def _ranges(self) -> Iterator[tuple[str, Any]]:
         yield from ((name, getattr(self, name)) for name in ("brightness", "contrast", "saturation", "hue"))
-
-    def _conflicts(self) -> Iterator[str]:
-        yield from super()._conflicts()
-        for name, low, high in (
-            ("brightness", 0, None),
-            ("contrast", 0, None),
-            ("saturation", 0, None),
-            ("hue", -0.5, 0.5),
-        ):
-            value = getattr(self, name)
-            if isinstance(value, tuple) and (value[0] < low or (high is not None and value[1] > high)):
-                yield f"{name}: received {list(value)}; accepted: from {low}" + (f" to {high}" if high else "")
 
 
 class RandomGrayscale(AugmentStep):
@@ -149,7 +147,7 @@ class GaussianBlur(AugmentStep):
     """The step."""
     kernel_size: Annotated[PositiveInt | tuple[PositiveInt, PositiveInt], Form("[width, height]")]
     """Pixels of the kernel, odd, less than twice the crop's side."""
-    sigma: Annotated[float, Field(gt=0)] | Span = (0.1, 2.0)
+    sigma: Positive | Positives = (0.1, 2.0)
     """Standard deviation in pixels, or its smallest and largest value, between which it is drawn uniformly."""
 
     def _ranges(self) -> Iterator[tuple[str, Any]]:
@@ -160,8 +158,6 @@ class GaussianBlur(AugmentStep):
         for size in self.kernel_size if isinstance(self.kernel_size, tuple) else (self.kernel_size,):
             if size % 2 == 0:
                 yield f"kernel_size: received {size}; accepted: odd numbers"
-        if isinstance(self.sigma, tuple) and self.sigma[0] <= 0:
-            yield f"sigma: received {list(self.sigma)}; accepted: above 0"
 
 
 class RandomSolarize(AugmentStep):
@@ -229,7 +225,7 @@ class RandomRotation(AugmentStep):
 
     name: Literal["RandomRotation"]
     """The step."""
-    degrees: Size | Span
+    degrees: Size | Numbers
     """Number d: the angle is in [-d, d], in degrees, counterclockwise; or its smallest and largest value."""
     interpolation: Interpolation = "nearest"
     """Interpolation of the rotated pixels."""
@@ -247,14 +243,15 @@ class RandomAffine(AugmentStep):
 
     name: Literal["RandomAffine"]
     """The step."""
-    degrees: Size | Span
+    degrees: Size | Numbers
     """Number d: the angle is in [-d, d], in degrees, clockwise; or its smallest and largest value."""
     translate: Annotated[tuple[Chance, Chance] | None, Form("[share of the width, share of the height]")] = None
     """Largest shift, as shares of width and height; null: none."""
-    scale: Span | None = None
-    """Smallest and largest factor of the size, above 0; null: 1."""
+    scale: Positives | None = None
+    """Smallest and largest factor of the size; null: 1."""
     shear: Annotated[
-        Size | Span | tuple[float, float, float, float] | None, Form("[smallest, largest] of x, or of x and of y")
+        Annotated[float, Field(ge=0, le=MOST_SHEAR)] | tuple[Shear, Shear] | tuple[Shear, Shear, Shear, Shear] | None,
+        Form("[smallest, largest] of x, or of x and of y"),
     ] = None
     """Number s: the angle along x is in [-s, s], in degrees; or its smallest and largest value, or those of x and of y;
     null: 0."""
@@ -269,11 +266,6 @@ class RandomAffine(AugmentStep):
         yield from (("degrees", self.degrees), ("scale", self.scale), ("shear", self.shear))
         if isinstance(self.shear, tuple):
             yield "shear", self.shear[2:] or None
-
-    def _conflicts(self) -> Iterator[str]:
-        yield from super()._conflicts()
-        if self.scale is not None and self.scale[0] <= 0:
-            yield f"scale: received {list(self.scale)}; accepted: above 0"
 
 
 class RandomHorizontalFlip(AugmentStep):
@@ -301,20 +293,15 @@ class RandomErasing(AugmentStep):
     """The step."""
     p: Chance = 0.5
     """Probability that a crop goes through the step."""
-    scale: Annotated[tuple[Chance, Chance], Form("[smallest, largest]")] = (0.02, 0.33)
+    scale: Annotated[tuple[Chance, Chance], PAIR] = (0.02, 0.33)
     """Smallest and largest share of the crop's area."""
-    ratio: Span = (0.3, 3.3)
-    """Smallest and largest height / width, above 0, drawn from uniformly by their logarithms."""
+    ratio: Positives = (0.3, 3.3)
+    """Smallest and largest height / width, drawn from uniformly by their logarithms."""
     value: Fill | Literal["random"] = 0
     """Level, or one for each channel; "random": normal noise with ImageNet's mean and deviation of each channel."""
 
     def _ranges(self) -> Iterator[tuple[str, Any]]:
         yield from (("scale", self.scale), ("ratio", self.ratio))
-
-    def _conflicts(self) -> Iterator[str]:
-        yield from super()._conflicts()
-        if self.ratio[0] <= 0:
-            yield f"ratio: received {list(self.ratio)}; accepted: above 0"
 
 
 AnyStep: TypeAlias = (

@@ -155,30 +155,41 @@ static const struct space AUGMIX = {
 
 static int is_signed(int choice) { return choice >= SHEAR_X && choice <= SHARPNESS; }
 
+/* Returns number `bin` of `bins` magnitudes from `first` to `last`: torch.linspace's float, which is counted from the
+ * nearer end and rounded once. */
+static double magnitude(double first, double last, int bin, int bins) {
+    const float from = (float)first, to = (float)last, step = (to - from) / (float)(bins - 1);
+    return (float)(bin < bins / 2 ? from + (double)step * bin : to - (double)step * (bins - 1 - bin));
+}
+
 /* Adds an operation with the magnitude number `bin` of `bins`, of either sign if it has one. */
 static void add_choice(struct step *step, struct draws *draws, const struct space *space, int choice, int bin,
                        int bins) {
-    const double share = (double)bin / (bins - 1);
     const double sign = is_signed(choice) && uniform(draws) <= 0.5 ? -1 : 1;
+    const double across = space->move + space->move_share * step->width,
+                 down = space->move + space->move_share * step->height;
+    const double shear = sign * magnitude(0, space->shear, bin, bins);
+    const double factor = 1 + sign * magnitude(0, space->blend, bin, bins);
     struct motion motion = {.scale = 1};
     int moved = choice == TRANSLATE_X || choice == TRANSLATE_Y;
     if (moved) motion.center_x = step->width * 0.5, motion.center_y = step->height * 0.5;
-    double across = space->move + space->move_share * step->width,
-           down = space->move + space->move_share * step->height;
     switch (choice) {
-    case SHEAR_X: motion.shear_x = atan(sign * space->shear * share) * 180 / PI; break;
-    case SHEAR_Y: motion.shear_y = atan(sign * space->shear * share) * 180 / PI; break;
-    case TRANSLATE_X: motion.x = trunc(sign * across * share); break;
-    case TRANSLATE_Y: motion.y = trunc(sign * down * share); break;
-    case ROTATE: add_rotation(step, sign * space->rotate * share, step->width / 2.0, step->height / 2.0); return;
-    case BRIGHTNESS: add_value(step, TFPIPE_BRIGHTNESS, 1 + sign * space->blend * share); return;
-    case COLOR: add_value(step, TFPIPE_SATURATION, 1 + sign * space->blend * share); return;
-    case CONTRAST: add_value(step, TFPIPE_CONTRAST, 1 + sign * space->blend * share); return;
-    case SHARPNESS: add_value(step, TFPIPE_SHARPNESS, 1 + sign * space->blend * share); return;
-    case POSTERIZE:
-        add_value(step, TFPIPE_POSTERIZE, rint(space->bits - bin / ((bins - 1) / (double)space->fewer)));
+    case SHEAR_X: motion.shear_x = atan(shear) * 180 / PI; break;
+    case SHEAR_Y: motion.shear_y = atan(shear) * 180 / PI; break;
+    case TRANSLATE_X: motion.x = trunc(sign * magnitude(0, across, bin, bins)); break;
+    case TRANSLATE_Y: motion.y = trunc(sign * magnitude(0, down, bin, bins)); break;
+    case ROTATE:
+        add_rotation(step, sign * magnitude(0, space->rotate, bin, bins), step->width / 2.0, step->height / 2.0);
         return;
-    case SOLARIZE: add_value(step, TFPIPE_SOLARIZE, 255 * (1 - share)); return;
+    case BRIGHTNESS: add_value(step, TFPIPE_BRIGHTNESS, factor); return;
+    case COLOR: add_value(step, TFPIPE_SATURATION, factor); return;
+    case CONTRAST: add_value(step, TFPIPE_CONTRAST, factor); return;
+    case SHARPNESS: add_value(step, TFPIPE_SHARPNESS, factor); return;
+    case POSTERIZE:
+        add_value(step, TFPIPE_POSTERIZE,
+                  rintf((float)space->bits - (float)bin / (float)((bins - 1) / (double)space->fewer)));
+        return;
+    case SOLARIZE: add_value(step, TFPIPE_SOLARIZE, 255 * magnitude(1, 0, bin, bins)); return;
     case AUTOCONTRAST: add(step, TFPIPE_AUTOCONTRAST); return;
     case EQUALIZE: add(step, TFPIPE_EQUALIZE); return;
     case INVERT: add(step, TFPIPE_INVERT); return;
@@ -307,21 +318,50 @@ static void draw_erase(struct step *step, struct draws *draws) {
     }
 }
 
-/* Returns whether the numbers that index arrays or count operations are within their bounds. */
+/* Limits of a step's numbers, the same as in tfpipe/config/augment.py. */
+static const double LEAST = 1e-6, MOST = 1e6, MOST_SHEAR = 89;
+
+/* Returns whether `count` numbers are within limits. */
+static int within(const double *numbers, int count, double least, double most) {
+    for (int i = 0; i < count; i++)
+        if (!(numbers[i] >= least && numbers[i] <= most)) return 0; /* nor NaN */
+    return 1;
+}
+
+/* Returns whether `count` pairs, smallest and largest, are within limits. */
+static int are_spans(const double *pairs, int count, double least, double most) {
+    for (int i = 0; i < count; i++)
+        if (pairs[2 * i] > pairs[2 * i + 1]) return 0;
+    return within(pairs, 2 * count, least, most);
+}
+
+static int is_single(const double *a) {
+    const int kind = (int)a[0];
+    return kind >= 0 && kind < TFPIPE_KINDS &&
+           within(a + 1, 1, 0, kind == TFPIPE_POSTERIZE ? 8 : kind == TFPIPE_SOLARIZE ? 255 : MOST);
+}
+
+/* Returns whether a step's numbers are those that a config may have. */
 static int is_valid(const double *row) {
     const double *a = row + TFPIPE_STEP_ARGUMENTS;
-    for (int i = 0; i < TFPIPE_COLUMNS; i++)
-        if (!(fabs(row[i]) < 1e9)) return 0;
-    for (int c = 0; c < 3; c++)
-        if (!(row[TFPIPE_STEP_FILL + c] >= 0 && row[TFPIPE_STEP_FILL + c] < 256)) return 0;
+    if (!within(row, TFPIPE_COLUMNS, -MOST, MOST + 1) || !within(row + TFPIPE_STEP_P, 1, 0, 1) ||
+        !within(row + TFPIPE_STEP_FILL, 3, 0, 255))
+        return 0;
     switch ((int)row[0]) {
-    case TFPIPE_STEP_RAND: return a[0] >= 0 && a[0] <= MOST_RAND && a[1] >= 0 && a[1] < a[2] && a[2] >= 2;
-    case TFPIPE_STEP_TRIVIAL: return a[0] >= 2;
+    case TFPIPE_STEP_ONE: return is_single(a);
+    case TFPIPE_STEP_RAND: return within(a, 1, 0, MOST_RAND) && a[1] >= 0 && a[1] < a[2] && within(a + 2, 1, 2, 1000);
+    case TFPIPE_STEP_TRIVIAL: return within(a, 1, 2, 1000);
     case TFPIPE_STEP_MIX:
-        return a[0] >= 1 && a[0] <= 10 && a[1] >= 1 && a[1] <= MOST_CHAINS && a[2] <= MOST_DEPTH && a[3] > 0;
-    case TFPIPE_STEP_ONE: return a[0] >= 0 && a[0] < TFPIPE_KINDS;
-    case TFPIPE_STEP_AFFINE: return a[4] > 0;
-    case TFPIPE_STEP_ERASE: return a[0] >= 0 && a[0] <= a[1] && a[2] > 0 && a[2] <= a[3];
+        return within(a, 1, 1, 10) && within(a + 1, 1, 1, MOST_CHAINS) && within(a + 2, 1, -1, MOST_DEPTH) &&
+               within(a + 3, 1, LEAST, MOST);
+    case TFPIPE_STEP_JITTER: /* a brightness of 1e6 is a factor of up to one more */
+        return are_spans(a, 3, 0, MOST + 1) && are_spans(a + 6, 1, -0.5, 0.5);
+    case TFPIPE_STEP_BLUR: return are_spans(a + 2, 1, LEAST, MOST);
+    case TFPIPE_STEP_ROTATION: return are_spans(a, 1, -MOST, MOST);
+    case TFPIPE_STEP_AFFINE:
+        return are_spans(a, 1, -MOST, MOST) && within(a + 2, 2, 0, 1) && are_spans(a + 4, 1, LEAST, MOST) &&
+               are_spans(a + 6, 2, -MOST_SHEAR, MOST_SHEAR);
+    case TFPIPE_STEP_ERASE: return are_spans(a, 1, 0, 1) && are_spans(a + 2, 1, LEAST, MOST);
     default: return row[0] >= 0 && row[0] < TFPIPE_STEPS;
     }
 }

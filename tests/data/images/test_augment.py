@@ -99,10 +99,65 @@ def test_trivial_augment_draws_one_of_fourteen_operations() -> None:
     assert_even(kinds, {name: (2 if name == "SHIFT" else 1) / 14 for name in kinds})
 
 
-@pytest.mark.parametrize(("bins", "magnitude"), [(31, 9), (31, 30), (11, 0), (10, 4)])
+def linspace(first: float, last: float, bins: int) -> np.ndarray:
+    """Returns torch.linspace, float32 [bins]: counted from the nearer end, and rounded once as by an FMA."""
+    start, end = np.float32(first), np.float32(last)
+    step, numbers = np.float64((end - start) / np.float32(bins - 1)), np.arange(bins)
+    return np.where(numbers < bins // 2, start + step * numbers, end - step * (bins - 1 - numbers)).astype(np.float32)
+
+
+@pytest.mark.full("torch is slow to import; its values at bins that double precision misses hold the rest")
+def test_the_magnitudes_of_the_reference_are_torchs() -> None:
+    import torch
+
+    if torch.backends.cpu.get_cpu_capability() == "DEFAULT":
+        pytest.skip("torch rounds twice on a processor without FMA")
+    for bins in range(2, 200):
+        for first, last in ((0, 0.3), (0, 0.9), (0, 0.99), (0, 32), (0, 135), (0, 150 / 331 * 224), (1, 0)):
+            assert (torch.linspace(first, last, bins).numpy() == linspace(first, last, bins)).all()
+        for fewer in (4, 6):
+            bits = (8 - torch.arange(bins) / ((bins - 1) / fewer)).round().numpy()
+            drawn = draw({"name": "TrivialAugmentWide", "num_magnitude_bins": bins}, 400) if fewer == 6 else []
+            found = {each["values"][0, 0] for each in drawn if kind_of(each) == "POSTERIZE"}
+            assert found <= {*bits.tolist()}
+
+
+# By magnitude's number of 31: what torch 2.13 gives, and double precision does not.
+SOLARIZE = {
+    16: "0x1.dddde00000000p-2",
+    18: "0x1.99999c0000000p-2",
+    24: "0x1.99999c0000000p-3",
+    26: "0x1.1111120000000p-3",
+}
+BLEND = {20: "0x1.51eb860000000p-1", 28: "0x1.d916880000000p-1", 30: "0x1.fae1480000000p-1"}
+
+
+def test_magnitudes_are_torch_linspaces_floats() -> None:
+    """Those of TrivialAugmentWide, by the number that is drawn, and of RandAugment by its own."""
+    assert {number: float(linspace(1, 0, 31)[number]).hex() for number in SOLARIZE} == SOLARIZE
+    assert {number: float(linspace(0, 0.99, 31)[number]).hex() for number in BLEND} == BLEND
+    spaces = {"BRIGHTNESS": linspace(0, 0.99, 31), "SOLARIZE": 255 * linspace(1, 0, 31).astype(np.float64)}
+    spaces["MOVE_X"] = np.trunc(linspace(0, 32, 31))
+    spaces["POSTERIZE"] = np.rint(8 - np.arange(31, dtype=np.float32) / np.float32(30 / 6))
+    found: dict[str, set[float]] = {name: set() for name in spaces}
+    for operations in draw("TrivialAugmentWide", 14_000):
+        if (kind := kind_of(operations)) in spaces:
+            value = operations["values"][0][2 if kind == "MOVE_X" else 0]
+            found[kind].add(abs(float(value) - (kind == "BRIGHTNESS")) if kind != "SOLARIZE" else float(value))
+    assert found["SOLARIZE"] == {*spaces["SOLARIZE"].tolist()}
+    assert found["POSTERIZE"] == {*spaces["POSTERIZE"].tolist()}
+    assert found["MOVE_X"] | {0.0} == {*spaces["MOVE_X"].tolist()}
+    factors = 1 + np.outer([1, -1], spaces["BRIGHTNESS"].astype(np.float64))
+    assert found["BRIGHTNESS"] == {abs(factor - 1) for factor in factors.ravel().tolist()}
+
+
+@pytest.mark.parametrize(("bins", "magnitude"), [(31, 9), (31, 30), (31, 20), (11, 0), (10, 4)])
 def test_rand_augment_has_one_magnitude_of_either_sign(bins: int, magnitude: int) -> None:
     step = {"name": "RandAugment", "num_ops": 1, "magnitude": magnitude, "num_magnitude_bins": bins}
-    share = magnitude / (bins - 1)
+
+    def of(last: float, first: float = 0) -> float:
+        return float(linspace(first, last, bins)[magnitude])
+
     signs = Counter()
     for operations in draw(step, 2000):
         kind = kind_of(operations)
@@ -110,20 +165,20 @@ def test_rand_augment_has_one_magnitude_of_either_sign(bins: int, magnitude: int
             continue
         values = operations["values"][0]
         if kind in SIGNED:
-            assert abs(values[0] - 1) == pytest.approx(0.9 * share)
+            assert values[0] in (1 + of(0.9), 1 - of(0.9))
             signs[values[0] < 1] += 1
         elif kind == "SOLARIZE":
-            assert values[0] == pytest.approx(255 * (1 - share))
+            assert values[0] == 255 * of(0, 1)
         elif kind == "POSTERIZE":
             assert values[0] == round(8 - magnitude / ((bins - 1) / 4))
         elif kind == "SHEAR_X":
-            assert abs(values[1]) == pytest.approx(0.3 * share)
+            assert abs(values[1]) == pytest.approx(of(0.3))
         elif kind == "MOVE_X":
-            assert abs(values[2]) == int(150 / 331 * SIZE[1] * share)
+            assert abs(values[2]) == int(of(150 / 331 * SIZE[1]))
         elif kind == "MOVE_Y":
-            assert abs(values[5]) == int(150 / 331 * SIZE[0] * share)
+            assert abs(values[5]) == int(of(150 / 331 * SIZE[0]))
         elif kind == "ROTATE":
-            assert abs(math.degrees(math.atan2(values[1], values[0]))) == pytest.approx(30 * share)
+            assert abs(math.degrees(math.atan2(values[1], values[0]))) == pytest.approx(of(30))
         assert kind != "INVERT"
     if magnitude:
         assert_even(signs, {True: 0.5, False: 0.5})
@@ -283,6 +338,75 @@ def test_a_row_that_is_no_step_is_refused() -> None:
             library.draw(wrong, 0, SIZE, 0, (0, 0))
     with pytest.raises(ValueError, match="no step"):
         library.draw(row[:-1], 0, SIZE, 0, (0, 0))
+
+
+# A step, a key, values at its limits, and values just beyond them, which are refused.
+BEYOND = 1.000_01e6
+SPAN = ([-1e6, -1e6], [1e6, 1e6]), ([-BEYOND, 0], [0, BEYOND])
+POSITIVE = ([1e-6, 1e-6], [1e6, 1e6]), ([0.9e-6, 1], [1, BEYOND])
+FACTOR = (0, 1e6, [0, 0], [0, 1e6]), (-1e-9, BEYOND, [-1e-9, 1], [0, 1.1 * BEYOND])
+LIMITS: list[tuple[dict[str, Any], str, tuple[Any, ...], tuple[Any, ...]]] = [
+    ({"name": "RandomInvert"}, "p", (0, 1), (-0.01, 1.01)),
+    ({"name": "RandAugment"}, "num_ops", (0, 16), (-1, 17)),
+    ({"name": "RandAugment"}, "magnitude", (0, 30), (-1, 31)),
+    ({"name": "TrivialAugmentWide"}, "num_magnitude_bins", (2, 1000), (1, 1001)),
+    ({"name": "TrivialAugmentWide"}, "fill", (0, 255), (-1, 256)),
+    ({"name": "AugMix"}, "severity", (1, 10), (0, 11)),
+    ({"name": "AugMix"}, "mixture_width", (1, 8), (0, 9)),
+    ({"name": "AugMix"}, "chain_depth", (-1, 8), (-2, 9)),
+    ({"name": "AugMix"}, "alpha", (1e-6, 1e6), (0.9e-6, BEYOND, 1e9)),
+    *(({"name": "ColorJitter"}, key, *FACTOR) for key in ("brightness", "contrast", "saturation")),
+    ({"name": "ColorJitter"}, "hue", (0, 0.5, [-0.5, 0.5]), (-0.1, 0.51, [-0.51, 0], [0, 0.51])),
+    ({"name": "GaussianBlur", "kernel_size": 3}, "sigma", (1e-6, 1e6, *POSITIVE[0]), (0, BEYOND, 1e39, *POSITIVE[1])),
+    ({"name": "RandomSolarize"}, "threshold", (0, 255), (-1, 256)),
+    ({"name": "RandomPosterize"}, "bits", (0, 8), (-1, 9)),
+    ({"name": "RandomAdjustSharpness"}, "sharpness_factor", (0, 1e6), (-1, BEYOND)),
+    ({"name": "RandomRotation"}, "degrees", (0, 1e6, *SPAN[0]), (-1, BEYOND, 1e10, *SPAN[1])),
+    ({"name": "RandomRotation", "degrees": 3}, "center", SPAN[0], ([-BEYOND, 0], [0, 2 * BEYOND])),
+    ({"name": "RandomAffine"}, "degrees", (0, 1e6, *SPAN[0]), (BEYOND, *SPAN[1])),
+    ({"name": "RandomAffine", "degrees": 0}, "translate", ([0, 0], [1, 1]), ([-0.1, 0], [0, 1.1])),
+    ({"name": "RandomAffine", "degrees": 0}, "scale", *POSITIVE),
+    (
+        {"name": "RandomAffine", "degrees": 0},
+        "shear",
+        (0, 89, [89, 89], [-89, -89, 89, 89]),
+        (90, [90, 90], [-90, 0], [0, 0, 90, 90], [0, 0, -90, 0]),
+    ),
+    ({"name": "RandomErasing"}, "scale", ([0, 0], [1, 1]), ([-0.1, 0], [0, 1.1])),
+    ({"name": "RandomErasing"}, "ratio", *POSITIVE),
+]
+
+
+@pytest.mark.parametrize(("step", "key", "accepted", "refused"), LIMITS, ids=lambda part: getattr(part, "name", ""))
+def test_limits_of_steps_are_those_of_the_library(
+    step: dict[str, Any], key: str, accepted: tuple[Any, ...], refused: tuple[Any, ...]
+) -> None:
+    """What the config accepts the library draws and applies; what the library refuses is told with its key."""
+    library = core()
+    assert library is not None
+    step = {**step, "p": 1.0} if key != "p" else step
+    for value in accepted:
+        (row,) = step_rows(steps({**step, key: value}))
+        pixels = np.random.default_rng(0).integers(0, 256, (12, 16, 3), np.uint8)
+        for position in range(8):
+            library.operate(pixels, library.draw(row, 0, (12, 16), 0, (position, 0)))
+    (valid,) = steps({**step, key: accepted[0]})
+    for value in refused:
+        with pytest.raises(ConfigError, match=rf"data.augment\[0\].*{key}.*: received "):
+            steps({**step, key: value})
+        (row,) = step_rows([valid.model_copy(update={key: tuple(value) if isinstance(value, list) else value})])
+        with pytest.raises(ValueError, match="no step"):
+            library.draw(row, 0, (12, 16), 0, (0, 0))
+
+
+def test_a_shear_within_its_limits_leaves_something_of_a_crop() -> None:
+    library = core()
+    assert library is not None
+    for shear in (89, -89):
+        (row,) = step_rows(steps({"name": "RandomAffine", "degrees": 0, "shear": [shear, shear]}))
+        pixels = np.full((64, 64, 3), 200, np.uint8)
+        library.operate(pixels, library.draw(row, 0, (64, 64), 0, (0, 0)))
+        assert (pixels > 0).mean() > 0.005
 
 
 def test_a_kernel_larger_than_a_crop_is_an_error_that_says_so() -> None:
