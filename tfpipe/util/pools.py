@@ -2,12 +2,15 @@
 
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from multiprocessing import get_context, parent_process
-from typing import TypeVar
+from multiprocessing import parent_process
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from types import ModuleType
+from typing import Any, TypeVar
 
 # Tasks in flight per process.
 AHEAD = 4
@@ -20,14 +23,14 @@ def parallel(work: Callable[[A], B], tasks: Iterable[A], processes: int, preload
     """Yields the results of `work` in order; takes new tasks only as earlier ones finish.
 
     `work`, the tasks and the results are pickled; with one process, everything runs in this one. The module `preload`
-    is imported once, before processes are forked. The processes end with this one, even if it is killed. Raises
-    BrokenProcessPool if one of them was killed.
+    is imported once, before processes are forked; the user's script is not. The processes end with this one, even if it
+    is killed. Raises BrokenProcessPool if one of them was killed.
     """
     if processes == 1:
         yield from map(work, tasks)
         return
     # A fork of this process would copy locks that MPI's and TensorFlow's threads hold.
-    context = get_context("forkserver")
+    context = _Context()
     context.set_forkserver_preload([preload])
     waiting: deque[Future[B]] = deque()
     with ProcessPoolExecutor(processes, context, _start_worker) as pool:
@@ -37,6 +40,39 @@ def parallel(work: Callable[[A], B], tasks: Iterable[A], processes: int, preload
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+class _Main(ModuleType):
+    """The main module of this process, but for the file, from which a new process would import it."""
+
+    def __init__(self, main: ModuleType) -> None:
+        super().__init__("__main__")
+        self._main = main
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__file__":
+            raise AttributeError(name)
+        return getattr(self._main, name)
+
+
+class _Process(ForkServerProcess):
+    """A process that does not import the user's script, which without a main guard would run again in it."""
+
+    _starting = threading.Lock()
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:  # noqa: N802
+        with _Process._starting:
+            main = sys.modules["__main__"]
+            sys.modules["__main__"] = _Main(main)
+            try:
+                return ForkServerProcess._Popen(process_obj)  # type: ignore[attr-defined]
+            finally:
+                sys.modules["__main__"] = main
+
+
+class _Context(ForkServerContext):
+    Process = _Process  # type: ignore[assignment]
 
 
 def _start_worker() -> None:
