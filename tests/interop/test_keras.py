@@ -64,7 +64,7 @@ def test_fit_trains_the_same_batches_on_every_backend_without_a_warning(
 def test_a_run_of_another_backend_resumes_bit_for_bit(found: Callable[[str], dict[str, Any]], name: str) -> None:
     result = found(name)
     assert f"SIGTERM: stopped after epoch 1, step {STOPPED_AFTER}; --resume continues from " in result["said"]
-    assert result["equal"]
+    assert result["equal"] and result["plain"]
     whole, parts = result["positions"]
     assert parts == whole and whole.count("\n") == 1 + 2 * 8 * 16
     one, other = ([json.loads(line) for line in text.splitlines()] for text in result["metrics"])

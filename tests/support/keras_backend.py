@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import keras
 import numpy as np
 
 import tfpipe
+from tfpipe.config.model import CallbackConfig
 from tfpipe.errors import Stopped
 from tfpipe.training import loop
 from tfpipe.training.checkpointing.signals import Stop
@@ -69,10 +71,13 @@ class StopAfter(keras.callbacks.Callback):
 
 
 def runs(config: tfpipe.Config, folder: Path) -> dict[str, Any]:
-    """A whole run, and one that is stopped and resumed."""
+    """A whole run, and one that is stopped and resumed; a callback saves the model at each epoch's end."""
     whole, parts = folder / "whole", folder / "parts"
     for run_dir in (whole, parts):
         run_dir.mkdir()
+    by_callback = folder / "callback.keras"
+    saving = CallbackConfig(name="ModelCheckpoint", args={"filepath": str(by_callback)})
+    config = config.model_copy(update={"callbacks": [saving]})
     loop.train(config, tfpipe.World(), whole)
     make = loop.make_callbacks
     loop.make_callbacks = lambda run, checkpoints: [StopAfter(checkpoints.stop), *make(run, checkpoints)]
@@ -82,10 +87,17 @@ def runs(config: tfpipe.Config, folder: Path) -> dict[str, Any]:
         said = str(stopped)
     loop.make_callbacks = make
     loop.train(config, tfpipe.World(), parts, resume=True)
-    one, other = (keras.models.load_model(run_dir / "model.keras").get_weights() for run_dir in (whole, parts))
+    paths = (whole / "model.keras", parts / "model.keras", by_callback)
+    equal = [
+        all((weights == alike[0]).all() for weights in alike)
+        for alike in zip(*(keras.models.load_model(path).get_weights() for path in paths), strict=True)
+    ]
+    with zipfile.ZipFile(by_callback) as archive:
+        plain = b"tfpipe" not in archive.read("config.json")
     return {
         "said": said,
-        "equal": all((a == b).all() for a, b in zip(one, other, strict=True)),
+        "plain": plain,
+        "equal": all(equal),
         "positions": [(run_dir / "positions-0.csv").read_text() for run_dir in (whole, parts)],
         "metrics": [(run_dir / "metrics.jsonl").read_text() for run_dir in (whole, parts)],
     }

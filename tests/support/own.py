@@ -120,15 +120,15 @@ class PerClass(Recall):
 
 
 class Diary(keras.callbacks.Callback):
-    """Writes down what it is called for, with the batch or the loss, on its rank."""
+    """Writes down what it is called for, with the batch or the loss."""
 
-    def __init__(self, path: str, stop_batch: int | None = None) -> None:
+    def __init__(self, path: str, stop_batch: int | None = None, stop_epoch: int | None = None) -> None:
         super().__init__()
-        self.path, self.stop_batch = Path(path), stop_batch
+        self.path, self.stop_batch, self.stop_epoch = Path(path), stop_batch, stop_epoch
 
     def write(self, *entry: Any) -> None:
         with self.path.open("a") as file:
-            file.write(json.dumps([self.model.world.rank, *entry]) + "\n")
+            file.write(json.dumps(entry) + "\n")
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         self.write("begin", self.params["epochs"])
@@ -143,6 +143,7 @@ class Diary(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         self.write("end", sorted(logs))
         logs["from_diary"] = epoch + 0.5
+        self.model.stop_training = epoch == self.stop_epoch
 
     def on_train_end(self, logs: dict | None = None) -> None:
         self.write("done")
@@ -169,13 +170,13 @@ class Shared(keras.losses.Loss):
 
 
 class Scrape(keras.callbacks.Callback):
-    """Writes what an address answers to a file, on rank 0, when its second epoch begins; rank 1's may begin later."""
+    """Writes what an address answers to a file when a rank's second epoch begins."""
 
     def __init__(self, url: str, path: str) -> None:
         super().__init__()
         self.url, self.path = url, path
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-        if epoch == 1 and self.model.world.rank == 0:
+        if epoch == 1:
             with urlopen(self.url, timeout=60) as answer:
                 Path(self.path).write_bytes(answer.read())

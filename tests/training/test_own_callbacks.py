@@ -1,17 +1,22 @@
 """Callbacks of the config: when they are called, also in a run that is resumed, and how they end a run."""
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import h5py
 import keras
+import numpy as np
 import pytest
 
 from tests.support.runs import read_metrics
 from tests.support.sample import SampleData
 from tfpipe import Config, World, load_config
 from tfpipe.errors import ConfigError, Stopped, TfpipeError
+from tfpipe.training.checkpointing.checkpoints import read_latest
 from tfpipe.training.checkpointing.signals import Stop
+from tfpipe.training.evaluate import Evaluator, Scores
 from tfpipe.training.loop import train
 from tfpipe.training.own_callbacks import check_monitor, choose_mode, monitors
 
@@ -32,12 +37,21 @@ def config_with(sample: SampleData, run_dir: Path, *callbacks: dict, epochs: int
     return load_config(path)
 
 
+def description(path: Path) -> bytes:
+    """All that a saved model says of its classes."""
+    if path.suffix == ".keras":
+        with zipfile.ZipFile(path) as archive:
+            return archive.read("config.json")
+    with h5py.File(path) as file:
+        return json.dumps({name: str(value) for name, value in file.attrs.items()}).encode()
+
+
 def diary(run_dir: Path, **args: int) -> dict:
     return {"name": DIARY, "args": {"path": str(run_dir / "diary"), **args}}
 
 
 def entries(run_dir: Path) -> list[list]:
-    return [json.loads(line)[1:] for line in (run_dir / "diary").read_text().splitlines()]
+    return [json.loads(line) for line in (run_dir / "diary").read_text().splitlines()]
 
 
 def test_a_callback_is_called_as_by_fit_and_numbers_batches_by_epoch(
@@ -93,9 +107,23 @@ def test_metrics_of_an_interrupted_epoch_continue_by_name_and_a_new_one_is_named
 
 
 def test_keras_own_callbacks_are_taken_and_end_a_run_that_is_complete(sample: SampleData, run_dir: Path) -> None:
+    """What they save has no class of tfpipe's, although the loss and the learning rate do, and can be loaded."""
     stopping = {"name": "EarlyStopping", "args": {"monitor": "loss", "min_delta": 1e9, "patience": 1}}
     writing = {"name": "CSVLogger", "args": {"filename": str(run_dir / "log.csv")}, "ranks": "first"}
-    train(config_with(sample, run_dir, stopping, writing, epochs=9), World(), run_dir)
+    files = [run_dir / name for name in ("saved.keras", "saved.h5", "saved.weights.h5")]
+    saving = [
+        {"name": "ModelCheckpoint", "args": {"filepath": str(path), "save_weights_only": "weights" in path.name}}
+        for path in files
+    ]
+    sections = {"loss": {"args": {"label_smoothing": 0.1}}, "lr_schedule": {"warmup_epochs": 1}}
+    train(config_with(sample, run_dir, stopping, writing, *saving, epochs=9, **sections), World(), run_dir)
+    kept = keras.models.load_model(run_dir / "model.keras").get_weights()
+    for path in files[:2]:
+        assert b"tfpipe" not in description(path)
+        for expected, got in zip(kept, keras.models.load_model(path).get_weights(), strict=True):
+            np.testing.assert_array_equal(got, expected)
+    model = keras.models.load_model(files[0])
+    model.load_weights(files[2])
     assert [line["epoch"] for line in read_metrics(run_dir)] == [1, 2]
     assert len((run_dir / "log.csv").read_text().splitlines()) == 3
     assert max(path.name for path in run_dir.glob("checkpoints/*")) == "step-000000006.npz"
@@ -156,6 +184,43 @@ def test_the_direction_of_a_monitor_is_known_where_keras_does_not_know_it(name: 
     assert chosen.mode == "min"
 
 
+def test_each_epochs_end_is_seen_once_although_signals_come_in_test_passes(
+    sample: SampleData, run_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One comes in each of the passes of the first two of 3 epochs, and the second epoch's end stops the training."""
+    scores = Scores(0.5, 0.5, 0.5, 0.5, 1, 1)
+    passes = iter([None, scores, None, scores])
+    monkeypatch.setattr(Evaluator, "run", lambda *_: next(passes))
+    writing = {"name": "EarlyStopping", "args": {"monitor": "test_top1"}}
+    path = sample.config(
+        run_dir / "c.json",
+        data={"annotations": "none"},
+        training={"epochs": 3, "steps_per_epoch": 2},
+        callbacks=[diary(run_dir, stop_epoch=1), writing],
+    )
+    config = load_config(path)
+    for epoch in (1, 2):
+        with pytest.raises(Stopped, match=f"after epoch {epoch}"):
+            train(config, World(), run_dir, resume=epoch > 1)
+    train(config, World(), run_dir, resume=True)
+    batches, end = (
+        [["batch", 0], ["batch", 1]],
+        ["end", next(logs for kind, *logs in entries(run_dir) if kind == "end")[0]],
+    )
+    assert entries(run_dir) == [
+        *(["begin", 3], ["epoch", 0], *batches),
+        *(["begin", 3], ["epoch", 0], end, ["epoch", 1], *batches),
+        *(["begin", 3], ["epoch", 1], end, ["done"]),
+    ]
+    assert "test_top1" in end[1]
+    assert [(line["epoch"], line["step"], line["from_diary"]) for line in read_metrics(run_dir)] == [
+        (1, 2, 0.5),
+        (2, 4, 1.5),
+    ]
+    assert (run_dir / "model.keras").exists() and read_latest(run_dir).state.untested is None
+    assert "callbacks[1]: EarlyStopping knows no epoch before the resume, which is after 2" in caplog.text
+
+
 def test_names_that_a_callback_of_the_users_own_may_add_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     stopping = keras.callbacks.EarlyStopping("val_loss")
     check_monitor(stopping, "callbacks[1].args", ["loss", "test_loss"], own=True)
@@ -177,6 +242,11 @@ def test_names_that_a_callback_of_the_users_own_may_add_are_warned_of(caplog: py
         ),
         ({"name": DIARY}, r"callbacks\[0\].args \{\} do not fit Diary: .*path"),
         ({"name": "tests.support.own:Signs"}, "own:Signs is no subclass of keras.callbacks.Callback"),
+        (
+            {"name": "BackupAndRestore", "args": {"backup_dir": "x"}},
+            r"callbacks\[0\].name: BackupAndRestore would load its own weights .* --resume do its work",
+        ),
+        ({"name": "SwapEMAWeights"}, r"callbacks\[0\].name: SwapEMAWeights would swap weights that are the averages"),
     ],
 )
 def test_what_is_no_callback_is_named(sample: SampleData, run_dir: Path, callback: dict, message: str) -> None:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfpipe.data.batch import Batch, weighed
 from tfpipe.data.loader import Loader
 from tfpipe.errors import TfpipeError
-from tfpipe.training.checkpointing.resume import Checkpoints
+from tfpipe.training.checkpointing.resume import Checkpoints, inner_optimizer
 from tfpipe.training.compile import build_loss
 from tfpipe.training.monitor.record import Logs
 from tfpipe.training.monitor.stalls import StallWatch, end_process
@@ -181,13 +181,21 @@ class Evaluation(keras.callbacks.Callback):
 
 
 @contextmanager
-def averaged_weights(model: keras.Model) -> Iterator[None]:
-    """Gives `model` the weights that its optimizer averages (`use_ema`), if it does, inside `with`."""
+def averaged_weights(model: RunModel) -> Iterator[None]:
+    """Gives `model` the weights that its optimizer averages (`use_ema`), if it does, inside `with`.
+
+    Weights that change inside keep their new values.
+    """
+    if not inner_optimizer(model).use_ema:
+        yield
+        return
     weights = model.trainable_weights
     before = [weight.numpy() for weight in weights]
     model.optimizer.finalize_variable_values(weights)
+    averages = [weight.numpy().tobytes() for weight in weights]
     try:
         yield
     finally:
-        for weight, value in zip(weights, before, strict=True):
-            weight.assign(value)
+        for weight, value, average in zip(weights, before, averages, strict=True):
+            if weight.numpy().tobytes() == average:
+                weight.assign(value)

@@ -125,8 +125,6 @@ def train(
         metrics = run_dir / METRICS if world.rank == 0 else None
         with live_metrics(run.train, callbacks), StallWatch(run.train, metrics, end=partial(end_run, run_dir, world)):
             logs = fit(model, max(phase.steps for phase in run.schedule.phases), callbacks, checkpoints)
-    # Keras' fit ends with this, but a run that owes only its last test pass or model.keras does not call it.
-    model.optimizer.finalize_variable_values(model.trainable_weights)
     check_weights(model, world)
     # The others wait: TensorFlow's collectives would report a rank as lost that ends half a minute before this one.
     world.from_rank0(partial(save_model, model, saved))
@@ -144,7 +142,7 @@ def save_model(model: RunModel, path: Path) -> None:
     """Saves a plain Keras model, which loads without tfpipe. Raises ConfigError if `path` cannot be written."""
     with writing(path, ADVICE):
         unfinished = path.parent / ".unfinished.keras"  # Keras writes only to names that end with .keras
-        retried(keras.Model(model.input, model.output, name=model.name).save)(unfinished)
+        retried(model.plain().save)(unfinished)
         unfinished.replace(path)
 
 
@@ -274,25 +272,20 @@ def fit(
 ) -> dict[str, Any]:
     """Runs Keras' fit in epochs of at most `steps` steps from the state of `checkpoints` on, the last of `callbacks`.
 
-    `checkpoints` ends an epoch that has fewer. A test pass that the run still owes comes first.
+    `checkpoints` ends an epoch that has fewer. The end of an epoch that the run still owes comes first.
 
     Raises:
         TfpipeError: a file cannot be used, which the message names, or another rank has stopped.
     """
     start = checkpoints.state
-    logs = dict(start.untested or {})
-    trained = start.epoch >= checkpoints.epochs
-    if start.untested is not None:
-        for callback in callbacks:
-            callback.set_model(model)
-            if isinstance(callback, Evaluation | Record | Display) or (trained and callback is checkpoints):
-                callback.on_epoch_end(start.epoch - 1, logs)
-    if trained:
-        return logs
     assert model.meter is not None and model.loader is not None, "train_on gives it them"
     (pixels,) = model.inputs
     rank = model.world.rank
     try:
+        if start.untested is not None or start.epoch >= checkpoints.epochs:
+            logs = end_epoch(model, steps, callbacks, checkpoints)
+            if checkpoints.ended or start.epoch >= checkpoints.epochs:
+                return logs
         history = model.fit(
             # The training function takes the batches; this shows Keras their kind, and keeps it going.
             tf.data.Dataset.from_tensors((tf.zeros([side or 1 for side in pixels.shape], pixels.dtype), [0])).repeat(),
@@ -313,6 +306,36 @@ def fit(
         with model.meter.waiting():
             model.loader.close()
     return {name: values[-1] for name, values in history.history.items()}
+
+
+def end_epoch(
+    model: RunModel, steps: int, callbacks: list[keras.callbacks.Callback], checkpoints: Checkpoints
+) -> dict[str, Any]:
+    """Ends the epoch whose test pass a signal has interrupted, for the callbacks that have not seen its end.
+
+    If it is the run's last one, the config's callbacks see the end of training, as by Keras' fit.
+
+    Returns:
+        The epoch's metrics; empty if the run owed none.
+    """
+    start, logs = checkpoints.state, dict(checkpoints.state.untested or {})
+    own = [callback for callback in callbacks if isinstance(callback, OwnCallbacks)]
+    for callback in callbacks:
+        callback.set_params({"verbose": 0, "epochs": checkpoints.epochs, "steps": steps})
+        callback.set_model(model)
+    for callback in own:
+        callback.on_train_begin()
+    if start.untested is not None:
+        for callback in own:
+            callback.on_epoch_begin(start.epoch - 1)
+        for callback in callbacks:
+            if isinstance(callback, Evaluation | OwnCallbacks | Record | Display | Checkpoints):
+                callback.on_epoch_end(start.epoch - 1, logs)
+    if checkpoints.ended or start.epoch >= checkpoints.epochs:
+        model.optimizer.finalize_variable_values(model.trainable_weights)
+        for callback in own:
+            callback.on_train_end(logs)
+    return logs
 
 
 def configure_devices(world: World, interop: int | None = None, intraop: int | None = None) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import keras
@@ -12,8 +13,9 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.training.by_name import build
 from tfpipe.training.checkpointing.resume import Checkpoints
-from tfpipe.training.evaluate import Scores
+from tfpipe.training.evaluate import Scores, averaged_weights
 from tfpipe.training.monitor.record import Logs
+from tfpipe.training.run_model import RunModel
 
 logger = logging.getLogger(__name__)
 
@@ -22,13 +24,21 @@ RATES = ("images_per_second", "input_wait_fraction", "seconds")
 BETTER = dict.fromkeys(("loss", "input_wait_fraction", "seconds", "dropped_images"), "min") | dict.fromkeys(
     ("top1", "top5", "macro_recall", "images_per_second"), "max"
 )
+# Keras' callbacks that do what a run does itself, in their own way, and so undo it.
+REFUSED = {
+    keras.callbacks.BackupAndRestore: "would load its own weights over those of the checkpoint that a run resumes from: "
+    "training.checkpoint and --resume do its work, within an epoch too",
+    keras.callbacks.SwapEMAWeights: "would swap weights that are the averages already: with optimizer.args.use_ema the "
+    "callbacks at an epoch's end, the test pass and model.keras have the averaged weights",
+}
 
 
 class OwnCallbacks(keras.callbacks.Callback):
-    """The callbacks of a config on this rank, called as Keras' `fit` calls them.
+    """The callbacks of a config on this rank, called as Keras' `fit` calls them, with a plain model.
 
     Batches are numbered within the epoch, also after a resume. If a callback sets `model.stop_training` at the end of
-    an epoch on any rank, the run ends on all, complete.
+    an epoch on any rank, the run ends on all, complete. At an epoch's end the model has the weights that the test pass
+    has tested.
     """
 
     def __init__(self, config: Config, world: World, checkpoints: Checkpoints, *, tested: bool) -> None:
@@ -40,6 +50,7 @@ class OwnCallbacks(keras.callbacks.Callback):
         self.world, self.checkpoints = world, checkpoints
         self.start = checkpoints.state
         self.first_batch = 0
+        self.begun = False
         self.known = [*RATES, *(["dropped_images"] if config.data.on_error == "skip" else [])]
         self.known += [f"test_{name}" for name in Scores._fields] if tested else []
         self.own = any(":" in entry.name for entry in config.callbacks)
@@ -49,21 +60,33 @@ class OwnCallbacks(keras.callbacks.Callback):
             for number, entry in enumerate(config.callbacks)
             if entry.ranks == "all" or world.rank == 0
         }
+        for key, callback in self.built.items():
+            check_kind(callback, key)
 
     def set_params(self, params: dict[str, Any]) -> None:
         for callback in self.built.values():
             callback.set_params(params)
 
-    def set_model(self, model: keras.Model) -> None:
+    def set_model(self, model: RunModel) -> None:
+        if self._model is model:
+            return
         super().set_model(model)
+        self.plain = plain_model(model)
         metrics = {metric.name: metric for metric in model._compile_metrics._user_metrics}
         for key, callback in self.built.items():
             if monitors(callback):
                 check_monitor(callback, f"{key}.args", ["loss", *metrics, *self.known], self.own)
                 choose_mode(callback, f"{key}.args", metrics)
-            callback.set_model(model)
+            callback.set_model(self.plain)
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
+        if self.begun:  # for the end of an epoch that the run owed
+            return
+        self.begun = True
+        for key, callback in self.built.items():
+            if self.start.total_steps and self.world.rank == 0 and monitors(callback):
+                message = "%s: %s knows no epoch before the resume, which is after %d: what is best counts from there"
+                logger.warning(message, key, type(callback).__name__, self.start.epoch)
         self._call(lambda callback: callback.on_train_begin(logs))
 
     def on_train_end(self, logs: Logs | None = None) -> None:
@@ -85,22 +108,40 @@ class OwnCallbacks(keras.callbacks.Callback):
             )
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
-        names = self._call(lambda callback: callback.on_epoch_end(epoch, logs))
+        with averaged_weights(self.model):
+            names = self._call(lambda callback: callback.on_epoch_end(epoch, logs))
         self.checkpoints.ended = bool(self.world.sum(np.array([float(len(names))]))[0])
 
     def _call(self, call: Callable[[keras.callbacks.Callback], None]) -> list[str]:
-        """Calls the callbacks, and returns the names of those that set `model.stop_training`.
-
-        The attribute keeps the value that it had before: Checkpoints ends each epoch by it.
-        """
+        """Calls the callbacks, and returns the names of those that set `model.stop_training`."""
         names = []
-        before = self.model.stop_training
         for callback in self.built.values():
-            self.model.stop_training = False
+            _ = self.model  # with JAX, the variables get their values by this
+            self.plain.stop_training = False
             call(callback)
-            names += [type(callback).__name__] if self.model.stop_training else []
-        self.model.stop_training = before
+            names += [type(callback).__name__] if self.plain.stop_training else []
         return names
+
+
+def plain_model(model: RunModel) -> keras.Model:
+    """Returns the network of a run, compiled with the run's optimizer, loss and metrics, as a plain model of Keras.
+
+    It is saved uncompiled, as model.keras is: classes of tfpipe, such as a warmed-up learning rate, would not load
+    elsewhere.
+    """
+    plain = model.plain()
+    metrics = model._compile_metrics._user_metrics
+    plain.compile(model.optimizer, model.loss, metrics=metrics, jit_compile=model.jit)
+    # Keras asks the first for .keras files; for .h5 files the second says it.
+    vars(plain).update(get_compile_config=dict, save=partial(plain.save, include_optimizer=False))
+    return plain
+
+
+def check_kind(callback: keras.callbacks.Callback, key: str) -> None:
+    """Raises ConfigError if a callback is of a class of REFUSED."""
+    for kind, reason in REFUSED.items():
+        if isinstance(callback, kind):
+            raise ConfigError(f"{key}.name: {type(callback).__name__} {reason}; leave it out")
 
 
 def monitors(callback: keras.callbacks.Callback) -> bool:

@@ -90,6 +90,10 @@ class RunModel(keras.Model):
     _results: Results | None = None
     """An object of its own: Keras looks through each value that is set as an attribute, for 20 to 40 microseconds."""
 
+    def plain(self) -> keras.Model:
+        """Returns the same network as a model of Keras' own class, with these weights."""
+        return keras.Model(self.input, self.output, name=self.name)
+
     def train_on(self, loader: Loader) -> None:
         """Sets the source of the batches."""
         self.loader, self.meter = loader, loader.meter

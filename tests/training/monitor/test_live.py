@@ -32,7 +32,7 @@ def test_prometheus_reads_the_figures_of_all_ranks_while_the_run_lasts(sample: S
         tmp_path / "c.json",
         data={"test_filelist": None},
         training={"epochs": 2, "steps_per_epoch": 12, "interval": 5, "metrics_port": port},
-        callbacks=[{"name": "tests.support.own:Scrape", "args": {"url": url, "path": str(scraped)}}],
+        callbacks=[{"name": "tests.support.own:Scrape", "args": {"url": url, "path": str(scraped)}, "ranks": "first"}],
     )
     done = run_ranks(2, sys.executable, ROOT / "train.py", "-c", config, "-l", run_dir)
     assert done.code == 0, done.err
