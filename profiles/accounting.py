@@ -19,7 +19,8 @@ import tensorflow as tf
 
 from tfpipe import World, load_config
 from tfpipe.training.checkpointing.start import Start, first_state
-from tfpipe.training.loop import compile_model, configure_devices, load_run
+from tfpipe.training.devices import configure_devices
+from tfpipe.training.loop import compile_model, load_run
 from tfpipe.training.monitor.accounting import Accounting
 from tfpipe.training.monitor.record import Record
 from tfpipe.training.monitor.stalls import StallWatch

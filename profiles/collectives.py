@@ -30,7 +30,7 @@ def rank(kind: str, args: argparse.Namespace) -> None:
 
     from tfpipe import World, make_config
     from tfpipe.training.backends import make_model
-    from tfpipe.training.loop import configure_devices
+    from tfpipe.training.devices import configure_devices
     from tfpipe.training.models import build_model
     from tfpipe.training.parallel import broadcast
 

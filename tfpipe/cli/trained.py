@@ -40,14 +40,11 @@ def read_trained(args: argparse.Namespace) -> Config:
 
 def start_trained(args: argparse.Namespace) -> World:
     """Starts TensorFlow and Keras' backend, and connects the ranks of a launcher."""
-    backend = choose_backend()
+    choose_backend()
     with quiet_tensorflow(args):
         world = launched_world()
-        import tensorflow as tf
+        from tfpipe.training.devices import check_gpus, configure_devices
 
-        from tfpipe.training.loop import configure_devices
-
-        if backend != "tensorflow":
-            tf.config.set_visible_devices([], "GPU")  # they are the backend's: TensorFlow would take their memory
         configure_devices(world)
+        check_gpus(world)
     return world

@@ -34,6 +34,7 @@ from tfpipe.training.checkpointing.resume import (
 from tfpipe.training.checkpointing.signals import stop_on_signals
 from tfpipe.training.checkpointing.start import Start, check_room, find_start
 from tfpipe.training.compile import build_loss, build_metrics, build_optimizer
+from tfpipe.training.devices import log_devices
 from tfpipe.training.evaluate import Evaluation, Evaluator
 from tfpipe.training.models import build_model
 from tfpipe.training.monitor.accounting import Accounting
@@ -98,7 +99,7 @@ def train(
         ConfigError: the config, or something that it names, cannot be used, or `run_dir` cannot be written.
         Stopped: a signal asked the run to stop, and its state is saved.
     """
-    _log_devices(world)
+    log_devices(world)
     prepare_backend(config, world)
     run = load_run(config, world, run_dir, traced is not None)
     start = find_start(run.train, run_dir, run.steps, resume=resume, anyway=anyway)
@@ -130,12 +131,6 @@ def train(
     world.from_rank0(partial(save_model, model, saved))
     record(run_dir, world, "end", step=checkpoints.state.total_steps, epoch=checkpoints.state.epoch)
     return logs
-
-
-def _log_devices(world: World) -> None:
-    by = f" connected by {world.backend}" if world.size > 1 else ""
-    gpus = len(tf.config.list_physical_devices("GPU"))
-    logger.info("%d rank(s)%s, each with %s CPUs; %d GPUs on this host", world.size, by, world.threads or "all", gpus)
 
 
 def save_model(model: RunModel, path: Path) -> None:
@@ -336,27 +331,3 @@ def end_epoch(
         for callback in own:
             callback.on_train_end(logs)
     return logs
-
-
-def configure_devices(world: World, interop: int | None = None, intraop: int | None = None) -> None:
-    """Sets TensorFlow's threads and GPU for this rank; must come before the first use of TensorFlow.
-
-    Args:
-        world: this rank; with several ranks, its share of the node's CPUs is the default.
-        interop: threads between ops; None for the default. The input pipeline has a pool of its own, `data.threads`.
-        intraop: threads within an op; None for the default.
-    """
-    default = world.threads if world.size > 1 else None
-    for threads, setting in (
-        (interop or default, tf.config.threading.set_inter_op_parallelism_threads),
-        (intraop or default, tf.config.threading.set_intra_op_parallelism_threads),
-    ):
-        if threads is not None:
-            setting(threads)
-    gpus = tf.config.list_physical_devices("GPU")
-    for gpu in gpus:
-        tf.config.experimental.set_memory_growth(gpu, enable=True)
-    if gpus:
-        tf.config.set_visible_devices(gpus[world.local_rank % len(gpus)], "GPU")
-    if len(gpus) > 1 and world.size == 1:
-        logger.warning("1 of %d GPUs used: mpirun -n %d --bind-to none python train.py ... uses all", *2 * [len(gpus)])

@@ -76,9 +76,10 @@ def run(args: argparse.Namespace) -> None:
         from tfpipe.tools.bench.text import as_json, render
 
         if args.headspace or args.sweep:
-            from tfpipe.training.loop import configure_devices
+            from tfpipe.training.devices import check_gpus, configure_devices
 
             configure_devices(world)
+            check_gpus(world)
         plan = bench.BenchPlan(args.seconds, args.repeats, args.stages, args.serial, args.headspace)
         report: bench.Report | ranks.RanksReport | sweep.Sweep
         if args.sweep:

@@ -78,16 +78,13 @@ def run(args: argparse.Namespace) -> None:
     with quiet_tensorflow(args):
         folder = RUNS if args.logdir is None else args.logdir.absolute().parent
         world = World.detect(args.horovod, choose_collectives(config, backend, args.horovod), folder)
-        import tensorflow as tf
-
         from tfpipe.training import loop
         from tfpipe.training.checkpointing.start import choose_run_dir, run_lock
+        from tfpipe.training.devices import configure_devices
         from tfpipe.training.monitor.events import end_run, recorded_failures
         from tfpipe.training.monitor.peers import watch_peers
 
-        if backend != "tensorflow":
-            tf.config.set_visible_devices([], "GPU")  # they are the backend's: TensorFlow would take their memory
-        loop.configure_devices(world, args.interop, args.intraop)
+        configure_devices(world, args.interop, args.intraop)
     run_dir = choose_run_dir(args.logdir, args.config, world, args.resume)
     window = args.profile if args.profile_ranks is None or world.rank in args.profile_ranks else None
     watch = watch_peers(world, partial(end_run, run_dir, world), limit_s=config.data.stall_timeout_s)

@@ -51,9 +51,10 @@ def run(args: argparse.Namespace) -> None:
         from tfpipe.tools.tune import tune
 
         if not args.pipeline_only:
-            from tfpipe.training.loop import configure_devices
+            from tfpipe.training.devices import check_gpus, configure_devices
 
             configure_devices(world)
+            check_gpus(world)
         tuning = tune.run(load, world, args.minutes, not args.pipeline_only)
     print(tune.render(tuning, args.config))
     if args.json is not None:

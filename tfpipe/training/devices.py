@@ -1,0 +1,87 @@
+"""The CPUs and GPUs of a rank: what TensorFlow gets of them, and the GPUs that Keras' backend computes on."""
+
+import logging
+import os
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from tfpipe.distributed import World
+
+logger = logging.getLogger(__name__)
+
+DEVICES = Path("/dev")
+# What installs each backend of Keras with CUDA.
+REMEDIES = {
+    "tensorflow": "pip install 'tensorflow[and-cuda]'",
+    "jax": "pip install 'jax[cuda12]'",
+    "torch": "install PyTorch's build for CUDA, https://pytorch.org/get-started/locally",
+}
+
+
+def configure_devices(world: World, interop: int | None = None, intraop: int | None = None) -> None:
+    """Sets TensorFlow's threads and GPU for this rank; must come before the first use of TensorFlow.
+
+    Under another backend of Keras, TensorFlow gets no GPU: it would take the backend's memory.
+
+    Args:
+        world: this rank; with several ranks, its share of the node's CPUs is the default.
+        interop: threads between ops; None for the default. The input pipeline has a pool of its own, `data.threads`.
+        intraop: threads within an op; None for the default.
+    """
+    default = world.threads if world.size > 1 else None
+    for threads, setting in (
+        (interop or default, tf.config.threading.set_inter_op_parallelism_threads),
+        (intraop or default, tf.config.threading.set_intra_op_parallelism_threads),
+    ):
+        if threads is not None:
+            setting(threads)
+    gpus = tf.config.list_physical_devices("GPU")
+    if keras.backend.backend() != "tensorflow":
+        tf.config.set_visible_devices([], "GPU")
+        return
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, enable=True)
+    if gpus:
+        tf.config.set_visible_devices(gpus[world.local_rank % len(gpus)], "GPU")
+
+
+def count_gpus() -> int:
+    """Returns the number of GPUs that Keras' backend sees; with several ranks of JAX, those of this rank."""
+    backend = keras.backend.backend()
+    if backend == "jax":
+        import jax
+
+        return sum(device.platform == "gpu" for device in jax.local_devices())
+    if backend == "torch":
+        import torch
+
+        return torch.cuda.device_count()
+    return len(tf.config.list_physical_devices("GPU"))
+
+
+def check_gpus(world: World) -> int:
+    """Returns the number of GPUs that Keras' backend sees, and warns if it leaves out GPUs of this host.
+
+    Ranks of JAX must be connected before.
+    """
+    count, backend = count_gpus(), keras.backend.backend()
+    there = sorted(DEVICES.glob("nvidia[0-9]*"))
+    if there and not count and os.environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1"):
+        logger.warning(
+            "%s is there, and KERAS_BACKEND=%s sees no GPU, so the model runs on CPUs: %s; nvidia-smi shows whether "
+            "the driver works; CUDA_VISIBLE_DEVICES=-1 if CPUs are meant",
+            *(there[0], backend, REMEDIES[backend]),
+        )
+    if count > 1 and world.size == 1:
+        logger.warning("1 of %d GPUs used: mpirun -n %d --bind-to none python train.py ... uses all", count, count)
+    return count
+
+
+def log_devices(world: World) -> None:
+    """Logs the ranks, what connects them, and their CPUs and GPUs."""
+    by = f" connected by {world.backend}" if world.size > 1 else ""
+    of = "of this rank" if world.size > 1 and world.backend == "jax" else "on this host"
+    gpus = check_gpus(world)
+    logger.info("%d rank(s)%s, each with %s CPUs; %d GPUs %s", world.size, by, world.threads or "all", gpus, of)
