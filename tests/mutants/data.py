@@ -25,9 +25,21 @@ MUTANTS = (
     ),
     Mutant(
         "data/sources/folders.py",
-        "if str(other) != str(folder)), *test]",
-        "if str(other) != str(folder))]",
+        "[str(test)] if test is not None and folder != test else []",
+        "[]",
         "data/sources/test_folders.py",
+    ),
+    Mutant(
+        "data/catalog/class_folders.py",
+        '(not roots and {"train"} < set(said.values()))',
+        "False",
+        "data/catalog/test_class_folders.py",
+    ),
+    Mutant(
+        "data/catalog/class_folders.py",
+        "if any(len(names) > shared for names in paths) else max(shared - 1, 0)",
+        "",
+        "data/catalog/test_class_folders.py",
     ),
     Mutant("data/annotations/yolo.py", '("val", "test")', '("test", "val")', "data/annotations/test_yolo.py"),
     Mutant(
