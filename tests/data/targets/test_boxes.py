@@ -55,6 +55,23 @@ def test_a_box_that_is_seen_as_far_as_asked_for_is_kept() -> None:
         assert moved_boxes(boxes, frames, place, 32, min_visible)[1].numpy().tolist() == kept
 
 
+@pytest.mark.parametrize("size", [[640, 480], [333, 500], [10_000, 7_919]])
+def test_a_box_that_ends_at_the_windows_edge_has_no_part_in_the_crop_however_it_was_rounded(size: list[int]) -> None:
+    """Whole pixels, in float32 shares of the image; one pixel further in, a box is kept even of the smallest crop."""
+    random_, count = np.random.default_rng(2), 2000
+    sides = np.array(size)
+    edge = 1 + (random_.random((count, 2)) * (sides - 2)).astype(int)
+    begin = (random_.random((count, 2)) * edge).astype(int)
+    boxes = (np.concatenate([begin, edge], 1) / np.tile(sides, 2)).astype(np.float32)
+    for inside in (0, 1):
+        window = np.concatenate([edge - [inside, inside], sides - edge + inside], 1).astype(np.int32)
+        frames = Frame(np.tile(np.int32(size), (count, 1)), window, random_.random(count) < 0.5)
+        place = np.tile(np.int32([0, 0, 32, 32]), (count, 1))
+        moved, kept = (part.numpy() for part in moved_boxes(boxes, frames, place, 32, 0.0))
+        assert (kept == bool(inside)).all()
+        assert (moved[kept, 2:] > moved[kept, :2]).all()
+
+
 def test_a_box_without_an_area_in_the_crop_is_left_out() -> None:
     boxes = np.array([[0, 0, 0.5, 0.5], [0, 0, 1, 1], [0.5, 0.2, 0.9, 0.2]], np.float32)
     frames = Frame(np.full((3, 2), 100, np.int32), np.tile(np.int32([50, 0, 50, 100]), (3, 1)), np.zeros(3, bool))

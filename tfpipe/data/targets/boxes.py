@@ -4,6 +4,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+# Share of an image's side by which float32 may have moved an edge, so that a box next to a window seems to be in it.
+ROUNDED = 2.0**-23
+
 
 class Frame(NamedTuple):
     """The places that k crops come from."""
@@ -18,7 +21,8 @@ def moved_boxes(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns boxes in pixels of their crops, float32 [k, 4]: xmin, ymin, xmax, ymax; and bool [k]: those to keep.
 
-    Kept are boxes of which a part is in the crop, and no less than the share `min_visible` of their area.
+    Kept are boxes of which a part is in the crop, beyond what rounding may add, and no less than the share
+    `min_visible` of their area.
 
     Args:
         boxes: float32 [k, 4] relative to the image: ymin, xmin, ymax, xmax in [0, 1].
@@ -37,7 +41,8 @@ def moved_boxes(
     area, visible = _area(moved), _area(inside)
     top, left, bottom, right = tf.unstack(inside + tf.tile(place[:, :2], [1, 2]), axis=1)
     left, right = tf.where(frames.flip, width - right, left), tf.where(frames.flip, width - left, right)
-    kept = (visible > 0) & (visible >= min_visible * area)
+    shares = (inside[:, 2:] - inside[:, :2]) / (scale * size)
+    kept = tf.reduce_all(shares > ROUNDED, 1) & (visible >= min_visible * area)
     return tf.cast(tf.stack([left, top, right, bottom], axis=1), tf.float32), kept
 
 

@@ -129,9 +129,10 @@ def _boxes(known: KnownTargets, split: Split, most: int, crops: Crops) -> dict[s
     height, width = config.crop_image_size
     inner = _inner(frames.window, split)
     boxes, kept = moved_boxes(found.boxes, frames, inner, width, settings.min_visible)
-    images, boxes, labels = (tf.boolean_mask(part, kept) for part in (found.images, boxes, found.labels))
     if settings.box_unit == "relative":
         boxes /= tf.constant([width, height, width, height], tf.float32)
+    kept &= tf.reduce_all(boxes[:, 2:] > boxes[:, :2], 1)  # as float32
+    images, boxes, labels = (tf.boolean_mask(part, kept) for part in (found.images, boxes, found.labels))
     ragged = {
         name: tf.RaggedTensor.from_value_rowids(values, images, rows, validate=False)
         for name, values in (("boxes", boxes), ("labels", labels))
