@@ -1,0 +1,50 @@
+"""The endpoint for Prometheus: what its clients do costs the training no descriptor, and it answers again."""
+
+import socket
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from tfpipe.data.live import exporter
+from tfpipe.data.live.exporter import CONNECTIONS, Exporter, family
+from tfpipe.errors import ConfigError
+
+
+class One:
+    """A collector of one figure."""
+
+    def collect(self) -> Iterator[Any]:
+        yield family("tfpipe_test", "A figure.", [([("rank", 0)], 7.0)])
+
+
+def scraped(served: Exporter) -> str:
+    with urllib.request.urlopen(served.url, timeout=60) as answer:
+        return answer.read().decode()
+
+
+def test_idle_connections_are_few_and_are_closed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(exporter._Handler, "timeout", 60.0)
+    with Exporter([One()], 0) as served, ExitStack() as stack:
+        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", served.port))) for _ in range(100)]
+        closed = [each for each in idle[CONNECTIONS:] if each.recv(1) == b""]
+        assert len(closed) == 100 - CONNECTIONS
+        with pytest.raises(OSError):
+            scraped(served)
+    monkeypatch.setattr(exporter._Handler, "timeout", 0.05)
+    with Exporter([One()], 0) as served, ExitStack() as stack:
+        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", served.port))) for _ in range(CONNECTIONS)]
+        idle[0].sendall(b"GET /metr")
+        assert [each.recv(1) for each in idle] == [b""] * CONNECTIONS
+        assert 'tfpipe_test{rank="0"} 7.0' in scraped(served)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("no such host", 0), ("192.0.2.1", 0)])
+def test_a_place_that_cannot_be_listened_on_is_refused(host: str, port: int) -> None:
+    with pytest.raises(ConfigError, match=f"live metrics cannot be served on {host}, port {port}: "):
+        Exporter([One()], port, host)
