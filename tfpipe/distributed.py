@@ -243,6 +243,16 @@ class World:
             )
         return replace(self, threads=cpu_share(allowed, cpus, self.local_size))
 
+    @staticmethod
+    def checked(world: Any) -> "World":
+        """Returns a world that a user gave; raises ConfigError if it is none, e.g. a tuple of rank and size."""
+        if not (hasattr(world, "rank") and hasattr(world, "size")):
+            raise ConfigError(
+                f"world: received {world!r}; accepted: a tfpipe.World, e.g. tfpipe.World(0, 2) for rank 0 of 2, or "
+                "what tfpipe.World.detect() returns"
+            )
+        return world  # type: ignore[no-any-return]
+
     def gather(self, value: T) -> list[T]:
         """Returns every rank's `value`, by rank, on every rank; without a backend, only this rank's."""
         return [value] if self.collectives is None else self.collectives.gather(value)

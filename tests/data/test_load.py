@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tensorflow as tf
 
 import tfpipe
 from tests.support.commands import ROOT
@@ -222,6 +223,12 @@ def test_a_state_resumes_from_another_form(root: Path) -> None:
         ({"epochs": 5}, "training.epochs is a key of a config for `tfpipe train`, not of the data"),
         ({"train_filelist": "a.txt"}, "what is loaded is the first argument"),
         ({"image_size": 8, "crop_image_size": 8}, "image_size and crop_image_size are two names of one argument"),
+        ({"crop_image_size": 8, "image_size": 8}, "image_size and crop_image_size are two names of one argument"),
+        (
+            {"world": (0, 2)},
+            "world: received (0, 2); accepted: a tfpipe.World, e.g. tfpipe.World(0, 2) for rank 0 of 2",
+        ),
+        ({"train_label_file": "a\0b"}, "received 'a\\x00b'; accepted: a path without the character NUL"),
         ({"transform": len}, "transform: received <built-in function len>; accepted: the function's name, \"package"),
         ({"batch_size": "many"}, 'data.batch_size: received "many"; accepted: a valid integer'),
         ({"columns": {"lable": "y"}}, "did you mean data.source.columns.label?"),
@@ -232,8 +239,8 @@ def test_a_state_resumes_from_another_form(root: Path) -> None:
 def test_a_wrong_argument_is_answered_with_the_nearest_right_one(
     root: Path, keys: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        tfpipe.load(root / "images", world=World(), **keys)
+    with pytest.raises(ConfigError, match=rf"(^|[^_]){re.escape(message)}"):
+        tfpipe.load(root / "images", **{"world": World(), **keys})
 
 
 class Unknown:
@@ -266,6 +273,49 @@ class Unknown:
 def test_data_in_memory_that_cannot_be_loaded_are_refused(data: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         tfpipe.load(data, world=World())
+
+
+def torch_tensor(labels: list[int]) -> Any:
+    import torch
+
+    return torch.tensor(labels)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        np.array,
+        tf.constant,
+        lambda labels: list(map(tf.constant, labels)),
+        pytest.param(torch_tensor, marks=pytest.mark.full("imports torch, whose tensors have NumPy's tolist")),
+    ],
+    ids=["numpy", "tensorflow", "list of tensors", "torch"],
+)
+def test_labels_may_be_an_array_or_a_tensor(root: Path, make: Any) -> None:
+    paths = [path for path, _ in pairs(root, "train")[0]]
+    labels = [number % 3 for number in range(len(paths))]
+    with tfpipe.load(paths, labels=make(labels), world=World()) as loader:
+        assert loader.class_names == ["0", "1", "2"] and loader.catalog.labels.tolist() == labels
+
+
+@pytest.mark.parametrize(
+    ("data", "labels", "message"),
+    [
+        ({"a.jpg", "b.jpg"}, [0, 1], "the paths: received a set, which has no order; accepted: a list"),
+        (["a.jpg", "b.jpg"], frozenset([0, 1]), "labels: received a frozenset, which has no order; accepted: a list"),
+        ("a.jpg", list("abcde"), "labels: are those of a list of paths, and 'a.jpg' is one path: give a list"),
+        (
+            ["a.jpg", "b.jpg"],
+            [1, "cat"],
+            "labels: that of image 1 is the text 'cat', and that of image 0 is 1; accepted",
+        ),
+        (["a.jpg", "b\0.jpg"], [0, 1], "b\\x00.jpg' holds a NUL, where the system ends a name: rename the file"),
+        ("a\0.jpg", None, "the path 'a\\x00.jpg' holds a NUL, where the system ends a name; accepted: a folder"),
+    ],
+)
+def test_paths_and_labels_that_may_mean_several_things_are_refused(data: Any, labels: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        tfpipe.load(data, labels=labels, world=World())
 
 
 @pytest.mark.full("make test installs no datasets")

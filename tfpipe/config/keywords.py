@@ -51,7 +51,8 @@ def data_keys(arguments: Mapping[str, Any], options: Iterable[str]) -> tuple[dic
         if name not in (*SOURCE, *DATA):
             raise ConfigError(f"{argument}: unknown argument; {_nearest(argument, [*options, *SOURCE, *DATA])}")
         if name in section:
-            raise ConfigError(f"{argument} and {name} are two names of one argument: leave one of them out")
+            alias = next(alias for alias, key in ALIASES.items() if key == name)
+            raise ConfigError(f"{alias} and {name} are two names of one argument: leave one of them out")
         section[name] = _plain(name, value)
     return data, source
 

@@ -29,6 +29,8 @@ def _local(value: Any) -> Any:
         raise ValueError(
             f'received "{value}"; accepted: a path of a file system; URLs are for the images of filelists and tables'
         )
+    if "\0" in str(value):
+        raise ValueError(f"received {str(value)!a}; accepted: a path without the character NUL, which no name has")
     if isinstance(value, str) and not value.strip():
         # As a path, an empty text would be the config's own folder.
         raise ValueError(f'received "{value}"; accepted: a path, which is not empty; null for none')

@@ -111,7 +111,7 @@ class Split(ABC):
     def adapted(self, config: DataConfig, world: World) -> "Self":
         """Returns this split for another config or rank; itself, with its order, if it has these."""
         config = config.for_split(self.catalog.split)
-        if config is self.config and world == self.world:
+        if config is self.config and World.checked(world) == self.world:
             return self
         return replace(self, config=config, world=world)
 

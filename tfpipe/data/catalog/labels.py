@@ -13,7 +13,7 @@ from tfpipe.config import DataConfig
 from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.annotations import yolo
 from tfpipe.data.annotations.cleaning import BY_OBJECT
-from tfpipe.data.catalog.paths import UNUSABLE, FileList
+from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import read_text, unreadable
 
@@ -53,7 +53,7 @@ def checked_classes(names: Sequence[str], config: DataConfig, source: str) -> tu
     if not names:
         raise ConfigError(f"no class {source}")
     for name in filter(UNUSABLE.search, names):
-        raise ConfigError(f"the class {name!a} {source} holds a line end or is not UTF-8: rename it")
+        raise ConfigError(f"the class {name!a} {source} {fault(name)}: rename it")
     twice = _first_repeated(names)
     if twice is not None:
         raise ConfigError(f'the class "{twice}" is there twice {source}')

@@ -17,8 +17,9 @@ from tfpipe.errors import ConfigError
 # Start of a URL: every scheme that fsspec has.
 URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 LINE_END = ord("\n")
-# Names end with a line end in FileList.names. Python reads a byte of a file's name that is not UTF-8 as a surrogate.
-UNUSABLE = re.compile("[\n\ud800-\udfff]")
+# Names end with a line end in FileList.names, and with a NUL for the system, which would open another file. Python
+# reads a byte of a file's name that is not UTF-8 as a surrogate.
+UNUSABLE = re.compile("[\0\n\ud800-\udfff]")
 # Large enough to be fast, small enough for what is made of a chunk to stay in the CPU's cache.
 CHUNK_NAMES = 2**14
 
@@ -50,7 +51,7 @@ class FileList(Sequence[str]):
     def of(cls, paths: Iterable[str]) -> "FileList":
         """Returns a FileList of these paths, left as they are, absolute or not.
 
-        Raises ConfigError if a path holds a line end, or is not UTF-8.
+        Raises ConfigError if a path holds a line end or a NUL, or is not UTF-8.
         """
         if isinstance(paths, FileList):
             return paths
@@ -153,7 +154,7 @@ class _Folders(dict[str | None, int]):
 def packed(chunks: Iterable[list[str]], base: str) -> FileList:
     """Makes a FileList of lines, some at a time; relative ones are relative to `base`.
 
-    Raises ConfigError if a line holds a line end, which would shift the names after it, or is not UTF-8.
+    Raises ConfigError if a line is UNUSABLE: a line end would shift the names after it.
     """
     folders = _Folders(base)
     folder: list[np.ndarray] = [np.empty(0, np.int32)]
@@ -168,7 +169,7 @@ def packed(chunks: Iterable[list[str]], base: str) -> FileList:
             joined = _joined(map(itemgetter(2), parts))
         except UnicodeEncodeError:
             raise unusable(lines, base) from None
-        if joined.count(b"\n") != len(lines):
+        if joined.count(b"\n") != len(lines) or b"\0" in joined:
             raise unusable(lines, base)
         text.write(joined)
     names = text.getvalue()
@@ -180,10 +181,15 @@ def packed(chunks: Iterable[list[str]], base: str) -> FileList:
 
 
 def unusable(names: Iterable[str], base: str) -> ConfigError:
-    """Makes the error for the first of `names` that holds a line end or is not UTF-8; it is relative to `base`."""
+    """Makes the error for the first of `names` that is UNUSABLE; it is relative to `base`."""
     name = next(name for name in names if UNUSABLE.search(name))
     path = os.path.join(base, name)
-    return ConfigError(f"the name {path!a} holds a line end or is not UTF-8: rename the file or the folder")
+    return ConfigError(f"the name {path!a} {fault(path)}: rename the file or the folder")
+
+
+def fault(name: str) -> str:
+    """Returns what makes a name UNUSABLE, for messages."""
+    return "holds a NUL, where the system ends a name" if "\0" in name else "holds a line end or is not UTF-8"
 
 
 def _joined(lines: Iterable[str]) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 from tfpipe.data.annotations import yolo
 from tfpipe.data.catalog.class_folders import SUFFIXES, TESTS, has_image, listing, whole_split
 from tfpipe.data.catalog.layout import LAYOUTS
-from tfpipe.data.catalog.paths import is_url
+from tfpipe.data.catalog.paths import fault, is_url
 from tfpipe.data.sources.known import RECORDS
 from tfpipe.data.sources.packed.manifest import PREFIX
 from tfpipe.errors import ConfigError
@@ -39,6 +39,8 @@ def recognized(path: str | os.PathLike[str], split: str, *, labelled: bool = Fal
     whether a file has the labels, so that images need no class folders. Raises ConfigError if it is no data, or may be
     of two kinds; the message lists what was found.
     """
+    if "\0" in os.fspath(path):
+        raise ConfigError(f"the path {os.fspath(path)!a} {fault(os.fspath(path))}; {ACCEPTED}")
     if isinstance(path, str) and is_url(path):
         kinds = {".tar": "webdataset", ".json": "coco", **dict.fromkeys(TABLES, "table")}
         kinds |= dict.fromkeys(RECORDS, "tfrecord")

@@ -52,7 +52,7 @@ def load_split(
     samples are too few for the ranks, or crops of one size are stored and several are asked for.
     """
     config = config.for_split(split)
-    loaded = opened(config).open(split, world)
+    loaded = opened(config).open(split, World.checked(world))
     if loaded.stores != "images" and len(sizes := by_epoch(config.crop_image_size)) > 1:
         raise ConfigError(
             f"data.crop_image_size {json.dumps(sizes)} changes with the epochs, and {loaded.catalog.display_name} "

@@ -20,7 +20,7 @@ from tfpipe.data.catalog.class_folders import SUFFIXES, why_left_out
 from tfpipe.data.catalog.filelist import Choice, FolderRule, chosen_folders
 from tfpipe.data.catalog.labels import class_table, folder_of, image_labels
 from tfpipe.data.catalog.ledger import Ledger
-from tfpipe.data.catalog.paths import UNUSABLE, FileList
+from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
 from tfpipe.data.catalog.table import TableStore, catalog_folders
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.known import NEITHER, Known, check_files, files_of, not_used
@@ -222,7 +222,7 @@ def _sort(members: Iterable[Member], folder: str, noted: Noted, archives: list[M
         if reasons[head] or name.startswith(".", base):
             ledger.add(reasons[head] or why_left_out(name[base:], is_folder=False), name)
         elif UNUSABLE.search(name):
-            raise ValueError(f"the name {name!a} holds a line end or is not UTF-8: rename it")
+            raise ValueError(f"the name {name!a} {fault(name)}: rename it")
         elif ending in SUFFIXES:
             noted.images.append((name, *member[1:]))
         elif ending == ".xml":

@@ -16,7 +16,7 @@ from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, is_stated
 from tfpipe.data.annotations.voc import find_objects
 from tfpipe.data.catalog.class_folders import SUFFIXES
 from tfpipe.data.catalog.ledger import Ledger
-from tfpipe.data.catalog.paths import UNUSABLE, FileList
+from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.known import NEITHER, Known, check_files, data_files, not_used
 from tfpipe.data.sources.packed.scan import Scanned, ScannedRows, ScannedSource, rows_of
@@ -142,7 +142,7 @@ def _scanned_image(
     height = width = 1.0
     mask, more = notes.get(mask_ending(columns)), list[Any]([None] * len(columns.extra))
     if UNUSABLE.search(image.name):
-        raise ValueError(f"the name {image.name!a} holds a line end or is not UTF-8: rename it")
+        raise ValueError(f"the name {image.name!a} {fault(image.name)}: rename it")
 
     def contents(member: tarfile.TarInfo) -> bytes:
         file = tar.extractfile(member)

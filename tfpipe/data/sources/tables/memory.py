@@ -153,6 +153,11 @@ def _frame(frame: Any) -> pa.Table:
 
 def _list(data: Iterable[Any], labels: Iterable[Any] | None) -> MemoryTable:
     """Returns the table of pairs of a path, or the bytes of an image, and a label; or of paths and `labels`."""
+    for name, values in (("the paths", data), ("labels", labels)):
+        if isinstance(values, set | frozenset):
+            raise ConfigError(f"{name}: received a {type(values).__name__}, which has no order; accepted: a list")
+    if isinstance(data, str | os.PathLike):
+        raise ConfigError(f"labels: are those of a list of paths, and {os.fspath(data)!r} is one path: give a list")
     items = list(data)
     if labels is None:
         wrong = next((number for number, item in enumerate(items) if not _is_pair(item)), None)
@@ -162,12 +167,25 @@ def _list(data: Iterable[Any], labels: Iterable[Any] | None) -> MemoryTable:
                 raise ConfigError(f"{received}, without a label; accepted: (path, label), or paths with labels=[...]")
             raise ConfigError(f"{received}; accepted: a pair (path, label), e.g. ('cat/1.jpg', 'cat')")
         labels, items = [label for _, label in items], [path for path, _ in items]
-    labels = [label.item() if isinstance(label, np.generic) else label for label in labels]
+    labels = [_plain(label) for label in _plain(labels)]
     if len(labels) != len(items):
         raise ConfigError(f"labels: received {len(labels)} for {len(items)} images; accepted: one for each image")
+    firsts = {isinstance(label, str): number for number, label in reversed([*enumerate(labels)]) if label is not None}
+    if len(firsts) > 1 and not any(isinstance(label, list) for label in labels):
+        text, other = firsts[True], firsts[False]
+        raise ConfigError(
+            f"labels: that of image {text} is the text {labels[text]!r}, and that of image {other} is "
+            f"{labels[other]!r}; accepted: all texts, or all numbers"
+        )
     stored = bool(items) and isinstance(items[0], bytes)
     images = pa.array(items, pa.binary()) if stored else pa.array([os.fspath(path) for path in items], pa.string())
     return MemoryTable("the list", pa.table({"image" if stored else "path": images, "label": pa.array(labels)}))
+
+
+def _plain(value: Any) -> Any:
+    """Returns an array or a tensor, of NumPy, PyTorch, JAX or TensorFlow, as Python's values; others as they are."""
+    value = value.numpy() if hasattr(value, "numpy") and not hasattr(value, "tolist") else value
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _is_pair(item: Any) -> bool:
