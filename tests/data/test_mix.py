@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
+import tfpipe
 from tests.support.batches import assert_same, batches, elements
 from tests.support.configs import changed
 from tests.support.gathers import Gather, on_all
@@ -170,3 +172,30 @@ def test_one_class_cannot_be_mixed(config: Config, tmp_path: Path, sample: Sampl
     single = changed(config, train_filelist=tmp_path / "one.txt", index=None, annotations="none", test_filelist=None)
     with pytest.raises(ConfigError, match=r"data\.mix makes shares of classes, and .*one\.txt has one, "):
         next(elements(build_dataset(single)))
+
+
+def numbered(sample: SampleData, columns: dict[str, str] | None = None, **keys: Any) -> Loader:
+    """A Loader of images, each with its number for a label."""
+    paths = sample.train.read_text().splitlines()[:32]
+    table = pd.DataFrame({"path": paths, "label": np.arange(32.0), "id": range(32)})
+    options = {"image_size": 16, "batch_size": 8, "crop": "full", "world": World(), **keys}
+    return tfpipe.load(table, **options, **({"columns": columns} if columns else {}))
+
+
+def test_numbers_are_mixed_as_their_crops_are(sample: SampleData) -> None:
+    with numbered(sample, targets="number", positions=True) as plain:
+        _, numbers, positions = next(plain)
+    mix = {"mixup": 0.8}
+    with numbered(sample, targets="number", mix=mix) as mixed, numbered(sample, mix=mix, num_classes=32) as shares:
+        found, (_, weights) = next(mixed)[1].numpy(), next(shares)
+        share = weights.numpy()[0].max()
+        assert len(positions) == 8 and 0.5 <= share < 1
+        either = [part * numbers + (1 - part) * np.roll(numbers, 1) for part in (share, 1 - share)]
+        assert min(abs(found - each).max() for each in either) < 1e-5
+
+
+def test_further_columns_are_not_mixed(sample: SampleData) -> None:
+    with pytest.raises(
+        ConfigError, match=r"data\.mix mixes labels, and data\.source\.columns\.extra adds id, of which"
+    ):
+        next(numbered(sample, columns={"extra": ["id"]}, mix={"mixup": 0.8}, targets="number"))

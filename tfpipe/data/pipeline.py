@@ -250,13 +250,18 @@ def target(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
 def mix(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
     """Mixes the crops of each training batch of `Crops`, and their labels, as `data.mix` sets it.
 
-    Labels become float32 [batch, classes]. Raises ConfigError if there is only one class.
+    Classes become float32 [batch, classes]. Raises ConfigError if there is only one, or further columns have no mean.
     """
     if not _mixes(split):
         return dataset
     config = split.config
     assert config.mix is not None, "_mixes has looked"
-    if split.outputs < 2:
+    if further := sorted(split.catalog.values.keys() - {"number"}):
+        raise ConfigError(
+            f"data.mix mixes labels, and data.source.columns.extra adds {', '.join(further)}, of which a mixed crop "
+            "would have two: set data.mix to null, or columns.extra to []"
+        )
+    if config.targets.kind == "label" and split.outputs < 2:
         raise ConfigError(
             f"data.mix makes shares of classes, and {split.catalog.display_name} has one, "
             f'"{split.classes[0]}": set data.mix to null'
