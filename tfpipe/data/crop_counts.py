@@ -1,5 +1,6 @@
 """Counts the crops of a split: in an epoch, in a rank's share, or in the rest of a test pass."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from tfpipe.data.order.sampling import evenly_spaced
 from tfpipe.data.order.stream import Stream
 from tfpipe.data.order.weighted import WeightedOrder
 from tfpipe.data.split import Split
+from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
 # At most this many XMLs are read to count an epoch's crops, at 0.1 ms each.
@@ -84,6 +86,13 @@ def crops_left(split: Split, rest: Stream) -> int | None:
     return int(np.maximum(counts - visits.first_crop[there], 0).sum())
 
 
+def crops_of_a_pass(split: Split) -> int | None:
+    """Returns the crops of a pass over test data on all ranks; None if that is not known before, and for training."""
+    if split.training or split.config.on_error == "skip":
+        return None
+    return own_crops(replace(split, world=World()))
+
+
 def most_crops(split: Split, items: np.ndarray) -> np.ndarray:
     """Returns int64 [k]: how many crops samples (int64 [k]) give; UNKNOWN if only reading the XML would tell."""
     catalog = split.catalog
@@ -92,6 +101,19 @@ def most_crops(split: Split, items: np.ndarray) -> np.ndarray:
     if catalog.boxes is not None:
         return np.diff(catalog.boxes.offsets(len(catalog)))[items]
     return np.where(catalog.annotated[items], UNKNOWN, 1)
+
+
+def crops_of_a_sample(split: Split) -> tuple[int | None, int | None]:
+    """Returns how many crops a sample gives at least and at most; None if that is not known before."""
+    catalog = split.catalog
+    if catalog.by_box or not _several(split):
+        least, most = 1, 1
+    elif catalog.boxes is None:
+        return None, None
+    else:
+        counts = np.diff(catalog.boxes.offsets(len(catalog)))
+        least, most = int(counts.min()), int(counts.max())
+    return None if split.config.on_error == "skip" else least, most
 
 
 def _several(split: Split) -> bool:

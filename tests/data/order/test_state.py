@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,11 +74,62 @@ def test_a_truncated_state_is_refused(missing: str) -> None:
         ({"rest": 8, "pending": [[6, 0], [4, 0]]}, "pending positions are not in ascending order below rest"),
         ({"pending": [[0, 0]]}, "pending positions are not in ascending order below rest"),
         ({"contract": None}, "its contract is no dictionary"),
+        ({"ended": 0}, "ended is 0, not true or false"),
     ],
 )
 def test_an_impossible_state_is_refused(changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=f"no whole state of a Loader: {problem}"):
         LoaderState.from_dict(state(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"crops": 10}, "crops is 10, and before its frontiers and pending positions are 11 to 47"),
+        ({"crops": 48}, "crops is 48, and before its frontiers and pending positions are 11 to 47"),
+        ({"frontiers": [[0, 0], [1, 0]]}, "crops is 40, and before its frontiers and pending positions are 0 to 0"),
+        ({"frontiers": [[2000, 0], [9, 0]]}, "crops is 40, and before its .* are 1004 to 5020"),
+        ({"rest": 100, "frontiers": [[100, 0], [101, 0]], "pending": []}, "crops is 40, and before its .* are 100 to"),
+        ({"batches": [3, 3]}, "crops is 40, and 6 batches have 48 to 63"),
+        ({"batches": [1, 2]}, "crops is 40, and 3 batches have 24 to 39"),
+        ({"ended": True}, "ended is true, and training data never end"),
+        ({"split": "test", "ended": True}, "ended is true, and crops is 40 of 45"),
+        ({"split": "test", "crops": 45, "ended": False}, "ended is false, and crops is 45 of 45"),
+        ({"split": "test", "batches": [1, 2]}, "crops is 40, and 3 batches have 0 to 39"),
+    ],
+)
+def test_counts_that_do_not_belong_to_each_other_are_refused(changes: dict[str, Any], problem: str) -> None:
+    """Samples have one to five crops, and a test pass has 45."""
+    whole = 45 if changes.get("split") == "test" else None
+    LoaderState.from_dict(state()).check_counts(1, 5, None)
+    with pytest.raises(ConfigError, match=f"no whole state of a Loader: {problem}"):
+        LoaderState.from_dict(state(**changes)).check_counts(1, 5, whole)
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=30, max_size=30),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 12)), min_size=1, max_size=4),
+)
+def test_the_counts_of_any_real_state_are_accepted(counts: list[int], runs: list[tuple[int, int]]) -> None:
+    """Ranks in turn use the crops of their samples one by one, and the number of ranks changes from run to run."""
+    stream, crops = Stream.start(runs[0][0]), 0
+    for size, steps in runs:
+        stream = stream.over(size)
+        for rank in range(size):
+            index = stream.index(rank)
+            for _ in range(steps):
+                # The next sample with a crop that is left.
+                positions, firsts = stream.at_indices(
+                    np.arange(index, index + 200 * size, size), index, stream.cursors[rank]
+                )
+                left = [(p, f) for p, f in zip(positions.tolist(), firsts.tolist(), strict=True) if f < counts[p % 30]]
+                if not left:
+                    break
+                stream, crops = stream.moved(rank, Cursor(left[0][0], left[0][1] + 1)), crops + 1
+                index = stream.index(rank)
+    batches = (0,) * stream.size
+    state = LoaderState("train", stream, ((0, 10**6),), batches, crops, False, {})
+    state.check_counts(min(counts), max(counts), None)
 
 
 def test_another_object_is_refused() -> None:

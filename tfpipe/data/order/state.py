@@ -55,9 +55,7 @@ class LoaderState:
             return cls._checked(values)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             problem = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-            raise ConfigError(
-                f"this is no whole state of a Loader: {problem}; expected the value of Loader.state_dict()"
-            ) from error
+            raise _damaged(problem) from error
 
     @classmethod
     def _checked(cls, values: Any) -> "LoaderState":
@@ -83,7 +81,9 @@ class LoaderState:
         stream = Stream.from_dict(values).at([Cursor(*cursor) for cursor in values["frontiers"]])
         if not isinstance(values["contract"], Mapping):
             raise TypeError("its contract is no dictionary")
-        counts = (batch_size, tuple(batches), crops, bool(values["ended"]))
+        if not isinstance(values["ended"], bool):
+            raise TypeError(f"ended is {values['ended']!r}, not true or false")
+        counts = (batch_size, tuple(batches), crops, values["ended"])
         return cls(str(values["split"]), stream, *counts, values["contract"])
 
     def check(self, split: str, size: int, data: DataConfig, broken: list[str]) -> None:
@@ -105,6 +105,29 @@ class LoaderState:
         if different:
             raise ConfigError("\n  ".join(["the state belongs to other data:", *different]))
 
+    def check_counts(self, least: int | None, most: int | None, whole: int | None) -> None:
+        """Checks that frontiers, batches and `ended` belong to the number of crops.
+
+        A sample gives `least` to `most` crops, and a pass over test data has `whole`; None: not known. Raises
+        ConfigError if they do not.
+        """
+        crops, size, (after, begun) = self.crops, self.stream.size, self.stream.used
+        low = 0 if least is None else least * after + begun
+        if crops < low or (most is not None and crops > most * after + begun):
+            between = f"at least {low}" if most is None else f"{low} to {most * after + begun}"
+            raise _damaged(f"crops is {crops}, and before its frontiers and pending positions are {between}")
+        done = sum(self.batches)
+        if len(self.batch_size) == 1:
+            # Other numbers of ranks have rounded the batches down, and the last batches of test data are smaller.
+            rows = self.batch_size[0][1]
+            low = rows * done if self.split == "train" else 0
+            if not low <= crops < rows * (done + size):
+                raise _damaged(f"crops is {crops}, and {done} batches have {low} to {rows * (done + size) - 1}")
+        if self.ended and self.split == "train":
+            raise _damaged("ended is true, and training data never end")
+        if whole is not None and self.ended != (crops == whole):
+            raise _damaged(f"ended is {json.dumps(self.ended)}, and crops is {crops} of {whole}")
+
     def steps(self, rank: int, size: int, data: DataConfig, schedule_of: Callable[[int], Schedule]) -> int:
         """Returns the batches of `rank` of `size` ranks that the state counts as done.
 
@@ -120,6 +143,10 @@ class LoaderState:
         if over_all(batch_size, size) == over_all(self.batch_size, then):
             return min(self.batches)
         return schedule_of(size).resumed(schedule_of(then), min(self.batches), then, size)
+
+
+def _damaged(problem: str) -> ConfigError:
+    return ConfigError(f"this is no whole state of a Loader: {problem}; expected the value of Loader.state_dict()")
 
 
 def over_all(batch_size: Sizes, size: int) -> list[tuple[int, int]]:

@@ -79,6 +79,15 @@ class Stream:
         """Number of ranks."""
         return len(self.cursors)
 
+    @property
+    def used(self) -> tuple[int, int]:
+        """Number of samples of which all crops were used, and of the crops used of samples that are not over."""
+        indices = np.array([self.index(rank) for rank in range(self.size)])
+        numbers = np.arange(len(self.pending))
+        waiting = self.pending[numbers > indices[numbers % self.size], 1]
+        crops = sum(cursor.crop for cursor in self.cursors) + int(waiting.sum())
+        return self.rest - len(self.pending) + int((indices // self.size).sum()), crops
+
     def at(self, cursors: Sequence[Cursor]) -> "Stream":
         """Returns the same stream with the ranks at other cursors.
 
