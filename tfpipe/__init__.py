@@ -45,7 +45,7 @@ _HOMES = {
     "make_config": "tfpipe.config",
     "serve_metrics": "tfpipe.data.live.figures",
 }
-_MODULES = {"jax", "keras", "stages", "torch"}
+_MODULES = {"jax", "keras", "lightning", "stages", "torch"}
 
 
 def __getattr__(name: str) -> Any:

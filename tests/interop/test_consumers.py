@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import COLD, ROOT, run
+from tests.support.consumers import KERAS, LOOPS, LOOPS_OF_TEST, LOOPS_OF_TRAIN
 from tests.support.packs import LOOSE, packed
 from tests.support.sample import SampleData
 from tfpipe import load_config
 
 TWO_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
 LIGHTNING = pytest.param(
-    ("Lightning", "Lightning, validations of fit"), {}, marks=pytest.mark.full("importing Lightning takes seconds")
+    ("Lightning", *LOOPS_OF_TRAIN, *LOOPS_OF_TEST), {}, marks=pytest.mark.full("importing Lightning takes seconds")
 )
 TORCH = pytest.param((), {"KERAS_BACKEND": "torch"}, marks=pytest.mark.full("a cold start; as on JAX"))
 
@@ -67,10 +68,8 @@ def test_each_cell_is_as_the_document_says(config: Path, names: tuple[str, ...],
 
 
 def test_the_document_has_each_cell() -> None:
-    from tests.support.consumers import KERAS, LOOPS, LOOPS_OF_TEST
-
     consumers = {(name, split) for name in LOOPS for split in ("train", "test")}
-    consumers |= {(name, "test") for name in LOOPS_OF_TEST}
+    consumers |= {(name, "train") for name in LOOPS_OF_TRAIN} | {(name, "test") for name in LOOPS_OF_TEST}
     consumers |= {(name, split) for split, kinds in KERAS.items() for name in kinds}
     listed = {tuple(cell.rsplit(", ", 2)[:2]) for cell in table()}
     assert listed == consumers

@@ -6,9 +6,11 @@ and the state counts them; otherwise what was seen and counted. Samples are told
 
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -158,6 +160,48 @@ class Lightning(Consumer):
             trainer(limit_val_batches=count).validate(module, self.loader, verbose=False)
 
 
+class LightningEpochs(Lightning):
+    """Lightning's fit with its default checkpoints, one at each epoch's end, and KeepState; an epoch is a `consume`."""
+
+    checkpoint: str | None = None
+
+    def loaded(self) -> Any:
+        """What fit takes."""
+        return self.loader
+
+    def again(self) -> "Consumer":
+        """Another one, which resumes from the last checkpoint."""
+        other = type(self)(self.config, self.split, **self.options)
+        (path,) = Path(self.folder.name).glob("**/*.ckpt")
+        other.checkpoint = str(path)
+        return other
+
+    def run(self, use: Callable[[Any, int], None], count: int | None) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        done = 0 if self.checkpoint is None else torch_load(self.checkpoint)["epoch"] + 1
+        how = {"max_epochs": done + 1, "limit_train_batches": count, "enable_checkpointing": True}
+        kept = [tfpipe.lightning.KeepState(self.loader)]
+        fitting = trainer(**how, callbacks=kept, default_root_dir=self.folder.name)
+        fitting.fit(lightning_module(use, use), self.loaded(), ckpt_path=self.checkpoint)
+        self.checkpoint = None
+
+
+class LightningStateful(LightningEpochs):
+    """The same of torchdata's StatefulDataLoader, whose state Lightning does not restore there either."""
+
+    def loaded(self) -> Any:
+        from torchdata.stateful_dataloader import StatefulDataLoader
+
+        return StatefulDataLoader(self.loader, batch_size=None, num_workers=0)
+
+
+def torch_load(path: str) -> Any:
+    """A checkpoint."""
+    import torch
+
+    return torch.load(path, weights_only=True)
+
+
 class LightningValidation(Lightning):
     """The validations in Lightning's fit, after its sanity check: the samples of each of two epochs."""
 
@@ -182,7 +226,7 @@ def trainer(**how: Any) -> Any:
     import lightning
 
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_checkpointing", "enable_model_summary"), False)
-    return lightning.Trainer(**quiet, accelerator="cpu", devices=1, **how)
+    return lightning.Trainer(**{**quiet, "accelerator": "cpu", "devices": 1, **how})
 
 
 def lightning_module(train: Callable[[Any, int], None], validate: Callable[[Any, int], None]) -> Any:
@@ -372,6 +416,10 @@ LOOPS: dict[str, type[Consumer]] = {
     "JAX": Jax,
     "JAX, sharded": Sharded,
 }
+LOOPS_OF_TRAIN: dict[str, type[Consumer]] = {
+    "Lightning, checkpoints of epochs": LightningEpochs,
+    "Lightning, StatefulDataLoader, checkpoints of epochs": LightningStateful,
+}
 LOOPS_OF_TEST: dict[str, type[Consumer]] = {"Lightning, validations of fit": LightningValidation}
 KERAS: dict[str, dict[str, type[Consumer]]] = {
     "train": {"fit": Fit, "fit, two steps a call": FitByTwo},
@@ -507,7 +555,7 @@ def main(path: str, *names: str) -> dict[str, str]:
     config, results = tfpipe.load_config(path), {}
     for split, endings in (("train", of_train), ("test", of_test)):
         batches, loaded = keys_by_batch(config, split), load_split(config.data, split, tfpipe.World())
-        loops = LOOPS if split == "train" else LOOPS | LOOPS_OF_TEST
+        loops = LOOPS | (LOOPS_OF_TRAIN if split == "train" else LOOPS_OF_TEST)
         consumers = {name: loops[name] for name in names if name in loops} or KERAS[split]
         for name, kind in consumers.items():
             for ending, run in endings(Make(kind, config, split, loaded), batches):
