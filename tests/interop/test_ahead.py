@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfpipe
 from tests.support.sample import SampleData
@@ -88,3 +89,23 @@ def test_ranks_are_counted_on_their_host_however_they_are_dealt_to_hosts() -> No
     assert [(world.rank, world.size) for world in worlds] == [(rank, 5) for rank in range(5)]
     assert [world.local_rank for world in worlds] == [0, 0, 1, 1, 2]
     assert [world.local_size for world in worlds] == [2, 3, 2, 3, 3]
+
+
+@pytest.mark.parametrize(("started", "growing", "warned"), [(False, False, 0), (True, False, 1), (True, True, 0)])
+def test_tensorflow_leaves_the_gpus_or_says_that_it_has_them(
+    started: bool, growing: bool, warned: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    visible = ["GPU:0", "GPU:1"]
+
+    def hide(devices: list[str], kind: str) -> None:
+        if started:
+            raise RuntimeError("Visible devices cannot be modified after being initialized")
+        assert (devices, kind) == ([], "GPU")
+        visible.clear()
+
+    monkeypatch.setattr(tf.config, "set_visible_devices", hide)
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda _: visible)
+    monkeypatch.setattr(tf.config.experimental, "get_memory_growth", lambda _: growing)
+    tfpipe.torch.iterable(tf.data.Dataset.from_tensors((tf.zeros([2, 8, 8, 3], tf.uint8), [0, 1])))
+    assert len(visible) == (2 if started else 0) and len(caplog.records) == warned
+    assert all("with 2 GPUs, whose memory it takes" in record.getMessage() for record in caplog.records)

@@ -1,10 +1,10 @@
 """The Loader of another framework: a thread makes its arrays of each batch, some batches ahead of use."""
 
+import logging
 import os
 import socket
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -16,6 +16,7 @@ from tfpipe.data.loader import Loader
 from tfpipe.distributed import World, cpu_share
 from tfpipe.errors import ConfigError
 
+log = logging.getLogger(__name__)
 Gather = Callable[[Any], list[Any]]
 # Arguments of Loader that are about its own tuples of TensorFlow's tensors.
 OF_TENSORFLOW = ("ready", "named", "marks")
@@ -46,8 +47,7 @@ class AheadLoader(Loader):
         refused = [name for name in OF_TENSORFLOW if options.get(name)]
         if refused:
             raise ConfigError(f"{refused[0]}: only tfpipe.Loader takes it; leave it out")
-        with suppress(RuntimeError):
-            tf.config.set_visible_devices([], "GPU")
+        leave_gpus()
         super().__init__(data, split, world, positions=positions, **options)
         self._ahead = ahead
 
@@ -74,6 +74,20 @@ class AheadLoader(Loader):
     def _taker_of(self, batches: Batches) -> Taker:
         # The thread holds no reference to the loader, so one that is dropped ends its thread.
         return Taker(batches, self._timeout_s, self._preparer(), self._ahead)
+
+
+def leave_gpus() -> None:
+    """Lets TensorFlow take none of the GPUs, which are another framework's; warns if it has taken their memory."""
+    try:
+        tf.config.set_visible_devices([], "GPU")
+    except RuntimeError:
+        gpus = tf.config.get_visible_devices("GPU")
+        if gpus and not all(map(tf.config.experimental.get_memory_growth, gpus)):
+            log.warning(
+                "TensorFlow has started before, with %d GPUs, whose memory it takes for itself: call "
+                "tf.config.set_visible_devices([], 'GPU') before the first dataset is built",
+                len(gpus),
+            )
 
 
 def world_of(rank: int, size: int, gather: Gather) -> World:

@@ -23,7 +23,7 @@ from tfpipe.data.runtime.shutdown import close_at_exit  # noqa: E402
 from tfpipe.data.split import Split  # noqa: E402
 from tfpipe.distributed import World  # noqa: E402
 from tfpipe.errors import ConfigError  # noqa: E402
-from tfpipe.interop.ahead import AheadLoader, Gather, Prepared, world_of  # noqa: E402
+from tfpipe.interop.ahead import AheadLoader, Gather, Prepared, leave_gpus, world_of  # noqa: E402
 
 WORKERS = (
     "tfpipe.torch works in threads of its own and cannot be taken into the processes of a DataLoader: "
@@ -82,11 +82,10 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
         super().__init__(data, split, world or _world(), 0 if target.type == "cpu" else 1, positions, **options)
         self._device, self._channels_first = target, channels_first
 
-    def __iter__(self) -> "Loader":
+    def __iter__(self) -> Iterator[Any]:
         if get_worker_info() is not None:
             raise ConfigError(WORKERS)
-        super().__iter__()
-        return self
+        return super().__iter__()
 
     def __reduce__(self) -> NoReturn:
         raise ConfigError(WORKERS)
@@ -111,6 +110,9 @@ def iterable(dataset: tf.data.Dataset, channels_first: bool = True) -> IterableD
     modified in place, unless the dataset yields the same batch several times, as after `cache`. The pipeline's threads
     end with the last reference to an iterator.
 
+    TensorFlow starts with the first dataset: tf.config.set_visible_devices([], "GPU") before that leaves the GPUs to
+    torch, and without it a warning says so.
+
     Args:
         dataset: batches as of build_dataset: images [batch, height, width, channels], or a tuple of them, by view;
             labels, and further tensors.
@@ -130,6 +132,7 @@ def iterable(dataset: tf.data.Dataset, channels_first: bool = True) -> IterableD
             "tfpipe.torch.iterable wants batches of images [batch, height, width, channels], labels, and more tensors "
             f"if need be, none of them strings; received elements of {dataset.element_spec}"
         )
+    leave_gpus()
     return _Batches(close_at_exit(dataset), channels_first)
 
 
