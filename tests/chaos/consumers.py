@@ -114,13 +114,13 @@ class HandingOut(Loader):
     """A Loader that knows the positions and pixels of the batches it has handed out, by their number."""
 
     def __init__(self, config: tfpipe.Config) -> None:
-        super().__init__(config, named=True)
+        super().__init__(config)
         self.handed: dict[int, tuple[Any, list[int]]] = {}
 
-    def __next__(self) -> Any:
-        batch = super().__next__()
-        self.handed[self.step] = batch.positions.numpy(), keys_of(batch.data[0])
-        return batch.data
+    def _finished(self, batch: Any) -> Any:
+        if not isinstance(batch.positions, tf.TensorSpec):
+            self.handed[self.step] = batch.positions.numpy(), keys_of(batch.data[0])
+        return super()._finished(batch)
 
 
 class Fitting:

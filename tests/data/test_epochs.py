@@ -63,7 +63,7 @@ class Steps(Epochs):
     split, step, used = "train", 0, 0
 
     def __init__(self, *phases: Phase) -> None:
-        self.schedule = Schedule(phases)
+        self.schedule, self._lock = Schedule(phases), threading.RLock()
 
     def __next__(self) -> int:
         self.step += 1
@@ -109,12 +109,6 @@ def test_an_iteration_over_the_dataset_is_an_epoch(root: Path) -> None:
         assert pixels(dataset.take(1)) + pixels(dataset)[1:] == pixels(dataset) == pixels(test)
     with load(root, "test", **SMALL, on_error="skip") as test:
         assert int(test.dataset().cardinality()) == -2, "how many are left out is not known before"
-
-
-def test_positions_are_in_the_dataset(root: Path) -> None:
-    with load(root, **SMALL, positions=True) as loader:
-        _, _, positions = next(iter(loader.dataset()))
-        assert positions.numpy().tolist() == [[place, 0] for place in range(4)]
 
 
 def test_fit_needs_no_number_of_steps(root: Path) -> None:

@@ -1,7 +1,10 @@
 """The Loader: batches in the pipeline's order, a state that resumes exactly, failures by name and in time."""
 
+import copy
+import itertools
 import json
 import os
+import pickle
 import threading
 import time
 from itertools import islice
@@ -327,8 +330,42 @@ def test_a_thread_of_an_earlier_pass_gets_no_batch_of_the_next(config: Config) -
         next(earlier)
         later = loader.this_pass()
         first = next(later)
-        assert list(earlier) == []
+        with pytest.raises(RuntimeError, match="another pass over the test data of this Loader has begun"):
+            next(earlier)
         assert positions([first, *later]) == whole
+        closed = loader.this_pass()
+        next(closed)
+        loader.close()
+        assert list(closed) == []
+
+
+def test_of_two_passes_at_once_the_earlier_one_ends_with_an_error_and_the_later_one_is_whole(config: Config) -> None:
+    """However they begin, from loops within each other, zip or threads; an ended pass stays ended."""
+    ways = [iter, Loader.epoch, Loader.this_pass, lambda loader: iter(loader.dataset())]
+    with Loader(config, "test") as loader:
+        whole = [labels.numpy().tolist() for _, labels in loader]
+        for begin, begin_other in zip(ways, [*ways[1:], iter], strict=True):
+            earlier = begin(loader)
+            next(earlier)
+            later = begin_other(loader)
+            found = [next(later)]
+            with pytest.raises((RuntimeError, tf.errors.UnknownError), match="another pass over the test data of this"):
+                next(earlier)
+            assert [labels.numpy().tolist() for _, labels in [*found, *later]] == whole
+        ended = later
+        next(iter(loader))
+        assert list(ended) == []
+        with pytest.raises(RuntimeError, match="threads that share a pass take the batches of one iterator"):
+            list(zip(loader, loader, strict=True))
+        shared = iter(loader)
+        parts = on_all(lambda _: [labels.numpy().tolist() for _, labels in shared], range(3))
+        assert sorted(itertools.chain(*parts)) == sorted(whole)
+
+
+def test_threads_share_an_epoch_of_training_and_take_none_of_the_next(config: Config) -> None:
+    with Loader(config, positions=True, steps_per_epoch=7) as loader:
+        parts = on_all(lambda _: positions(list(loader.epoch(0))), range(3))
+        assert loader.step == 7 and len(set(map(tuple, itertools.chain(*parts)))) == 56
 
 
 def test_closing_ends_the_thread_also_while_an_error_is_kept(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,6 +404,34 @@ def test_an_own_limit_of_bad_files_takes_the_place_of_the_configs(config: Config
         loader._dropped.add(bad[48:])
         with pytest.raises(TfpipeError, match=r"49 of 96 train samples cannot be used, more than the 0\.5 that"):
             loader._dropped.check()
+
+
+def test_what_keras_would_take_for_labels_or_weights_is_not_in_a_dataset(config: Config) -> None:
+    for name in ("ready", "positions", "named"):
+        with pytest.raises(
+            ConfigError, match=rf"the Loader was made with {name}=True, and Keras would take .*: leave it"
+        ):
+            Loader(config, "test", **{name: True}).dataset()
+
+
+@pytest.mark.parametrize("take", [pickle.dumps, copy.copy, copy.deepcopy], ids=lambda take: take.__name__)
+def test_a_copy_is_refused_with_what_to_do_instead(config: Config, take: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"tfpipe\.data\.loader\.Loader has a pipeline .*: make another one of the same"
+    ):
+        take(Loader(config))
+
+
+def test_a_state_whose_counts_do_not_belong_to_each_other_is_refused(config: Config) -> None:
+    with Loader(config) as loader:
+        next(loader)
+        state = loader.state_dict()
+        start = Loader(config).state_dict()
+        for changes in ({"crops": 80}, {"batches": [7]}, {"frontiers": start["frontiers"]}, {"ended": True}):
+            with pytest.raises(ConfigError, match="this is no whole state of a Loader: "):
+                loader.load_state_dict({**state, **changes})
+        loader.load_state_dict(state)
+        assert loader.step == 1
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, float("nan")])

@@ -5,15 +5,20 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import tensorflow as tf
 
+from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.crop_counts import CropCount, count_crops, own_crops
 from tfpipe.data.order.schedule import Schedule
 from tfpipe.data.runtime.shutdown import close_at_exit
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Pass(Iterator[Any]):
@@ -52,17 +57,77 @@ def as_dataset(begin: Callable[[], Iterator[Any]], spec: Any, length: int | None
     return close_at_exit(dataset.with_options(options))
 
 
+class OnePass(Iterator[Any]):
+    """A pass over test data, as `for` begins one: it ends by an error once another pass has begun.
+
+    Threads may share it: each batch goes to one of them.
+    """
+
+    def __init__(self, loader: "Epochs", number: int) -> None:
+        """Takes the batches of `loader` while pass `number` is the one that began last."""
+        self._loader, self._number, self._over = loader, number, False
+
+    def __next__(self) -> Any:
+        """Returns the next batch, as the Loader does.
+
+        Raises RuntimeError if another pass has begun: batches would be missing in this one.
+        """
+        with self._loader._lock:
+            if self._over:
+                raise StopIteration
+            if self._loader._begun != self._number:
+                raise RuntimeError(
+                    "another pass over the test data of this Loader has begun, and it has one at a time: for loops "
+                    "within each other, zip and threads that need a pass each need a Loader each, e.g. "
+                    "tfpipe.Loader(config, 'test', catalog=loader.data); threads that share a pass take the batches of "
+                    "one iterator, batches = iter(loader)"
+                )
+            try:
+                return next(self._loader)
+            except StopIteration:
+                self._over = True
+                raise
+
+
 class Epochs(Iterator[Any]):
     """The base of Loader that divides a rank's batches into the epochs of training, and passes over test data."""
 
+    held: bool  # whether the process ends: see hold_at_exit
     data: Split
     split: str
     world: World
     _lock: threading.RLock
+    _extras: tuple[str, ...] = ()  # arguments that add to the data of a batch
     _epoch_steps: int | None  # steps of an epoch that the user wants; None: by the crops
-    _passes: int  # passes begun
+    _passes: int  # times that the pipeline went elsewhere: by a pass, close or load_state_dict
+    _begun: int  # passes over test data begun
     _first: int  # step at which the pass began
     _ended: bool  # whether the last batch of the pass was handed out
+
+    @property
+    def catalog(self) -> Catalog:
+        """Catalog of the images: paths, labels, class names, boxes."""
+        return self.data.catalog
+
+    @property
+    def class_names(self) -> list[str]:
+        """Names of the classes, in the order of their numbers."""
+        return list(self.data.classes)
+
+    def __deepcopy__(self, memo: Any = None) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__module__}.{type(self).__name__} has a pipeline and threads, and cannot be pickled or "
+            "copied: make another one of the same config, loader.config, in this process with catalog=loader.data, and "
+            "take the state of this one to it by state_dict() and load_state_dict()"
+        )
+
+    __copy__ = __reduce__ = __deepcopy__
+
+    def __enter__(self) -> "Self":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     @abstractmethod
@@ -133,8 +198,13 @@ class Epochs(Iterator[Any]):
         first, end = map(self.schedule.first_step, (number, number + 1))
         if not first <= self.step <= end:
             raise ValueError(f"epoch {number} begins at step {first}, and {self.step} steps are done")
-        while self.step < end:
-            yield next(self)
+        while True:
+            # Another thread that takes the epoch's last batch in between would make this one take the next epoch's.
+            with self._lock:
+                if self.step >= end:
+                    return
+                batch = next(self)
+            yield batch
 
     def _pass_length(self) -> int | None:
         """Returns the number of batches of the next test pass, of its rest if a state was loaded; None: not known."""
@@ -152,7 +222,14 @@ class Epochs(Iterator[Any]):
         a state before you call this. If a fit is stopped within an epoch, the state counts the batch or two that it has
         taken ahead, unless tfpipe.keras.Commit counts. An error of the Loader is TensorFlow's UnknownError, whose text
         names the file; Ctrl-C ends the wait for a batch when that comes.
+
+        Raises ConfigError if the Loader was to add positions or times, which Keras would take for labels or weights.
         """
+        if self._extras:
+            raise ConfigError(
+                f"dataset(): the Loader was made with {self._extras[0]}=True, and Keras would take what that adds to a "
+                "batch for labels or sample weights: leave it out, or take the batches by loader.epoch()"
+            )
         spec = self._spec()
         if self.split != "train":
             exact = self.data.config.on_error == "raise" and not self.step
@@ -164,20 +241,19 @@ class Epochs(Iterator[Any]):
     def this_pass(self) -> Iterator[Any]:
         """Yields the batches from those on that the state does not count, or, as `for` does, a pass over test data.
 
-        It ends with the test data, and when another pass, `close` or `load_state_dict` begins: a thread that still
-        iterates then gets none of the batches of the next pass.
+        It ends with the test data, and with `close` or `load_state_dict`: a thread that still iterates then gets none
+        of the batches that follow. The first batch after another pass over test data has begun raises RuntimeError.
         """
         with self._lock:
             if self.step != self.used:
                 self.close()
-            iter(self)
-            number = self._passes
+            batches, number, begun = iter(self), self._passes, self._begun
         while True:
             with self._lock:
-                if self._passes != number:
+                if self._passes != number and self._begun == begun:
                     return
                 try:
-                    batch = next(self)
+                    batch = next(batches)
                 except StopIteration:
                     return
             yield batch

@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, cached_property, partial
 from typing import Any
 
@@ -10,10 +10,9 @@ import tensorflow as tf
 
 from tfpipe.config.by_epoch import by_epoch
 from tfpipe.data.batch import Batch, joined
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.contract import breaches, data_contract
-from tfpipe.data.crop_counts import check_share, crops_left
-from tfpipe.data.epochs import Epochs
+from tfpipe.data.crop_counts import check_share, crops_left, crops_of_a_pass, crops_of_a_sample
+from tfpipe.data.epochs import Epochs, OnePass
 from tfpipe.data.failures.batches import Batches, PhasedBatches
 from tfpipe.data.failures.missing import Dropped, DroppedLog, DroppedSample
 from tfpipe.data.failures.stalled import Taker, describe, on_device, pending_files, unreadable_within
@@ -23,6 +22,7 @@ from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import build_batches, stage_names
 from tfpipe.data.runtime.marks import marked
 from tfpipe.data.runtime.meter import Meter
+from tfpipe.data.runtime.shutdown import END_S, hold_at_exit, silent_at_exit
 from tfpipe.data.sources.described import described
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split
@@ -38,7 +38,8 @@ class Loader(Epochs):
                 ...
 
     Its state is that of the last batch handed out: what is prefetched does not count as used. Once `commit` is called,
-    it is that of the last batch committed. Several threads may share it: each batch goes to one of them.
+    it is that of the last batch committed. Several threads may share it, or `iter(loader)` of test data: each batch
+    goes to one of them.
     """
 
     def __init__(
@@ -94,6 +95,8 @@ class Loader(Epochs):
         if loaded.training:
             check_share(loaded)
         self._positions, self._ready, self._named = positions, ready, named
+        extras = ("ready", ready), ("positions", positions), ("named", named)
+        self._extras = tuple(name for name, wanted in extras if wanted)
         self._gather, self._put_on = gather or world.gather, device
         self._build_batches = partial(marked(build_batches) if marks else build_batches, with_ready=ready)
         self._timeout_s = timeout_s or config.data.stall_timeout_s or math.inf
@@ -105,30 +108,21 @@ class Loader(Epochs):
         self._finder: Dropped | None = None
         most = config.data.max_bad_fraction if max_bad_fraction is None else max_bad_fraction
         self._dropped = DroppedLog(loaded, most)
-        self._passes, self._first, self._ended, self._epoch_steps = 0, 0, False, steps_per_epoch
+        hold_at_exit(self)
+        self._passes, self._begun, self._first, self._ended, self._epoch_steps = 0, 0, 0, False, steps_per_epoch
 
-    @property
-    def catalog(self) -> Catalog:
-        """Catalog of the images: paths, labels, class names, boxes."""
-        return self.data.catalog
+    def __iter__(self) -> Iterator[Any]:
+        """Begins a pass over test data, or continues that of a state just loaded; training data continue.
 
-    @property
-    def class_names(self) -> list[str]:
-        """Names of the classes, in the order of their numbers."""
-        return list(self.data.classes)
-
-    def __enter__(self) -> "Loader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __iter__(self) -> "Loader":
-        """Begins a pass over test data, unless a state was just loaded; training data continues where it is."""
+        A pass over test data that began before raises RuntimeError when its next batch is taken.
+        """
+        if self.split == "train":
+            return self
         with self._lock:
-            if self.split != "train" and (self._ended or self.used != self._first):
+            if self._ended or self.used != self._first:
                 self.restart()
-        return self
+            self._begun += 1
+            return OnePass(self, self._begun)
 
     def __next__(self) -> Any:
         """Returns the next batch: images, labels and, if asked for, positions and the time, as build_dataset does.
@@ -136,9 +130,8 @@ class Loader(Epochs):
         Raises TfpipeError if a file cannot be used, which the message names, if too many were left out, or no batch
         came in time.
         """
-        with self._lock:
-            batch = self._take()
-            return self._finished(batch)
+        with silent_at_exit(self), self._lock:
+            return self._finished(self._take())
 
     def _take(self) -> Batch:
         if self._ended:
@@ -228,6 +221,7 @@ class Loader(Epochs):
         """
         loaded, data, size = LoaderState.from_dict(state), self.data.config, self.world.size
         loaded.check(self.split, size, data, breaches(dict(loaded.contract), data_contract(self.data)))
+        loaded.check_counts(*crops_of_a_sample(self.data), crops_of_a_pass(self.data))
         if loaded.ended:
             self.restart()
             return
@@ -302,6 +296,14 @@ class Loader(Epochs):
         """The pipeline's own iterator, for its statistics."""
         with self._lock:
             return self._opened().iterator
+
+    def hold(self) -> None:
+        """Ends the pipeline as the process ends; threads that take batches, which are daemons, wait for that end."""
+        self.held = True
+        self._end()
+        self._lock.acquire(timeout=END_S)
+        if self._taker is not None:
+            self._taker.close()
 
     def _end(self) -> None:
         """Ends another thread's wait for a batch, which would hold the lock until the batch is there."""

@@ -49,3 +49,30 @@ def test_the_users_own_iterators_go_on_and_a_loader_that_is_not_closed_is_silent
     done = finish(start(*WARM, "-c", UNCLOSED, config, f"data.stall_timeout_s={limit}"))
     assert (done.code, done.out) == (0, "1 False\n"), done.err
     assert "Exception ignored" not in done.err and "Traceback" not in done.err
+
+
+IN_A_THREAD = """
+import sys, threading
+from tfpipe import Loader, World, load_config
+
+loader, some = Loader(load_config(sys.argv[1], sys.argv[2:]), "test", World(threads=1)), threading.Semaphore(0)
+
+def take():
+    while True:
+        for batch in loader:
+            some.release()
+
+threading.Thread(target=take, daemon=True).start()
+for _ in range(20):
+    some.acquire()
+"""
+
+
+@pytest.mark.full("a command; the handler that ends pipelines has one in make test")
+@pytest.mark.parametrize("limit", ["null", "60"])
+def test_a_daemon_thread_that_takes_batches_ends_without_a_word(sample: SampleData, tmp_path: Path, limit: str) -> None:
+    config = sample.config(tmp_path / "c.json", data={"batch_size": 2})
+    for _ in range(3):
+        done = finish(start(*WARM, "-c", IN_A_THREAD, config, f"data.stall_timeout_s={limit}"))
+        assert done.code == 0, done.err
+        assert "Exception" not in done.err and "terminate" not in done.err, done.err

@@ -7,7 +7,9 @@ import sys
 import threading
 import time
 import weakref
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -45,6 +47,42 @@ def register_exit() -> "weakref.WeakSet[tf.data.Dataset]":
     """Registers the exit handler; later calls do nothing. Returns tfpipe's datasets."""
     atexit.register(_close_all)
     return weakref.WeakSet()
+
+
+class Held(Protocol):
+    """An object whose `hold` keeps daemon threads out of TensorFlow while the process ends.
+
+    Python ends such a thread wherever it is, and within TensorFlow's C++ that aborts the process.
+    """
+
+    held: bool
+
+    def hold(self) -> None: ...
+
+
+def hold_at_exit(held: Held) -> None:
+    """Lets an exit handler call `held.hold()`, before the iterators over datasets are closed."""
+    held.held = False
+    _register_holding().add(held)
+
+
+@contextmanager
+def silent_at_exit(held: Held) -> Iterator[None]:
+    """Lets a daemon thread wait, instead of printing an error, once `held` is held: the process ends."""
+    try:
+        yield
+    except BaseException:
+        if held.held and threading.current_thread() is not threading.main_thread():
+            threading.Event().wait()
+        raise
+
+
+@functools.cache
+def _register_holding() -> "weakref.WeakSet[Held]":
+    everything = weakref.WeakSet[Held]()
+    register_exit()  # handlers run in reverse order
+    atexit.register(lambda: [held.hold() for held in everything])
+    return everything
 
 
 def _close_all() -> None:
