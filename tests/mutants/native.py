@@ -22,8 +22,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("native/resize.c", "= clip(sum >> shift);", "= (uint8_t)(sum >> shift);", "native/test_resize.py"),
     Mutant(
         "native/sample.c",
-        "below(random, image_height - height)",
-        "below(random, image_height - height + 1)",
+        "(height - drawn->height + 1)",
+        "(height - drawn->height)",
         "data/images/test_windows.py",
     ),
     # Augmentation and mixing.

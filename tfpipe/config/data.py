@@ -120,8 +120,8 @@ class DataConfig(Section):
     """The labels that come with each crop; a text is short for its `kind`: "boxes" for {"kind": "boxes"}."""
     crop: Annotated[Literal["boxes", "random_resized", "center", "full"], DEFAULT] = None  # type: ignore[assignment]
     """"boxes": one crop per object, or the whole image if it has no annotation. "random_resized": a random
-    crop covering part of a box. "center": the middle. "full": the whole image. null: "boxes", or "full" with `targets`
-    "boxes", "labels" and "mask"."""
+    crop, torchvision's RandomResizedCrop. "center": the middle. "full": the whole image. null: "boxes", or "full" with
+    `targets` "boxes", "labels" and "mask"."""
     test_crop: Literal["boxes", "center", "full"] | None = None
     """The same for test data, which is never augmented; null: as in training, but "center" instead of "random_resized"
     (or "boxes" if labels come from objects)."""

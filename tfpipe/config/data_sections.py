@@ -32,14 +32,17 @@ class Layout(Section):
 
 
 class RandomResizedCrop(Section):
-    """The crop of Szegedy et al. 2015 (Going Deeper with Convolutions); it must cover part of a box."""
+    """The crop of torchvision's RandomResizedCrop, with its distribution and its fallback."""
 
     area: Annotated[tuple[Fraction, Fraction], RANGE] = (0.08, 1.0)
-    """Smallest and largest share of the image's area."""
+    """Smallest and largest share of the image's area, between which it is drawn uniformly."""
     aspect: Annotated[tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]], RANGE] = (3 / 4, 4 / 3)
-    """Smallest and largest width / height."""
-    min_covered: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """Smallest share of a box that the crop must cover."""
+    """Smallest and largest width / height, drawn from uniformly by their logarithms. If ten draws of both do not fit into
+    the image, the crop is its middle, as far as these allow."""
+    min_covered: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Smallest share of a box that the crop must cover, as in Szegedy et al. 2015 (Going Deeper with Convolutions); the
+    whole image if 100 draws do not. Without a box the image is one. 0: the crop is anywhere, as torchvision's. null: 0,
+    or 0.1 of its own object if objects have the labels."""
 
     def _conflicts(self) -> Iterator[str]:
         for name in ("area", "aspect"):

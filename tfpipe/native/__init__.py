@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 # The environment variable that switches the decoder off, for comparisons: TFPIPE_NATIVE=0.
 OFF = "TFPIPE_NATIVE"
 CORE, OPS = "_core*.so", "_ops*.so"
-VERSION = 16  # TFPIPE_VERSION of crops.h
+VERSION = 17  # TFPIPE_VERSION of crops.h
 BUILD = "install tfpipe again, with a C compiler (cc) on PATH"
 WITHOUT = "TensorFlow's ops"
 DAMAGED, MEMORY = 2, 3  # TFPIPE_DAMAGED and TFPIPE_MEMORY of crops.h
@@ -268,9 +268,8 @@ class Native(Core):
     value of each level, [n, height, width, channels]."""
     windows: Callable[..., Any]
     """(sizes (int32 [n, 2]: height, width), boxes (float32 [b, 4], relative), spans (int64 [k, 2]: first of each crop's
-    boxes, and their end), images (int64 [k]: number of each crop's image), seeds (int64 [k, views, 2]), ranges (float32
-    [views, 5], as struct tfpipe_range of crops.h)) -> random windows (int32 [k, views, 4]), those of
-    tf.image.stateless_sample_distorted_bounding_box with the same seeds."""
+    boxes, and their end), images (int64 [k]: number of each crop's image), seeds (int64 [k, views, 2]), ranges (float64
+    [views, 7], as struct tfpipe_range of crops.h)) -> random windows (int32 [k, views, 4])."""
     origin: int
     """Number of this process in handles."""
 

@@ -1,17 +1,10 @@
 /* Applies operations to a crop: checks them, and has those that only move, copy or replace pixels. */
 #include "edit.h"
+#include "hash.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
-
-/* SplitMix64 (Steele, Lea and Flood 2014), as in tfpipe/data/order/permutation.py. */
-#define GAMMA 0x9E3779B97F4A7C15u
-INLINE uint64_t mix(uint64_t state) {
-    state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9u;
-    state = (state ^ state >> 27) * 0x94D049BB133111EBu;
-    return state ^ state >> 31;
-}
 
 /* Quantiles (i + 0.5) / 256 of the normal distribution, i from 128 on, times 4096; those before are their negatives. */
 static const int16_t QUANTILES[128] = {
@@ -99,9 +92,9 @@ static int apply_noise(const struct edit *edit, const struct tfpipe_operation *o
     for (size_t y = 0; y < rectangle.rows; y++) {
         uint8_t *row = rectangle.first + y * edit->row;
         for (size_t i = 0; i < rectangle.bytes; i += sizeof state) {
-            uint64_t hash = mix(state += GAMMA);
-            size_t left = rectangle.bytes - i, count = left < sizeof hash ? left : sizeof hash;
-            memcpy(row + i, &hash, count);
+            uint64_t eight = hash(state += GAMMA);
+            size_t left = rectangle.bytes - i, count = left < sizeof eight ? left : sizeof eight;
+            memcpy(row + i, &eight, count);
         }
     }
     /* As a crop of its own: rows are mapped by channel. */

@@ -1,12 +1,12 @@
 /* Draws what an augmentation does: torchvision.transforms.v2's distributions, from hashes in place of a generator's
  * state, so that a crop's operations depend on its key and the step's number alone. */
 #include "draw.h"
+#include "hash.h"
 
 #include <math.h>
 #include <string.h>
 
 #define PI 3.14159265358979323846
-#define GAMMA 0x9E3779B97F4A7C15u /* of SplitMix64 */
 
 /* exp and log by functions that have not changed since glibc 2.2.5: those of glibc 2.29 would keep the library from
  * older systems. The error is below 1e-15 of the larger of 1 and the value. */
@@ -18,22 +18,13 @@ struct draws {
     uint64_t key, count;
 };
 
-/* SplitMix64's finaliser (Steele, Lea and Flood 2014), as mix() of tfpipe/data/order/permutation.py. */
-static uint64_t hash(uint64_t x) {
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
 uint64_t tfpipe_crop_key(uint64_t seed, int64_t position, int64_t crop) {
     uint64_t key = hash(hash(seed + GAMMA) + GAMMA * (uint64_t)position);
     return hash(key + GAMMA * ((uint64_t)crop + 1));
 }
 
 /* Returns the next number, uniform in [0, 1). */
-static double uniform(struct draws *draws) {
-    return (double)(hash(draws->key + GAMMA * ++draws->count) >> 11) * 0x1p-53;
-}
+static double uniform(struct draws *draws) { return uniform_at(draws->key, ++draws->count); }
 
 static double between(struct draws *draws, double low, double high) { return low + (high - low) * uniform(draws); }
 
@@ -338,7 +329,10 @@ static int are_spans(const double *pairs, int count, double least, double most) 
 static int is_single(const double *a) {
     const int kind = (int)a[0];
     return kind >= 0 && kind < TFPIPE_KINDS &&
-           within(a + 1, 1, 0, kind == TFPIPE_POSTERIZE ? 8 : kind == TFPIPE_SOLARIZE ? 255 : MOST);
+           within(a + 1, 1, 0,
+                  kind == TFPIPE_POSTERIZE  ? 8
+                  : kind == TFPIPE_SOLARIZE ? 255
+                                            : MOST);
 }
 
 /* Returns whether a step's numbers are those that a config may have. */

@@ -15,7 +15,7 @@ static const char *wrong(TF_Tensor *const in[INPUTS]) {
     if (TF_Dim(in[SPANS], 0) != k || TF_Dim(in[SPANS], 1) != 2) return "TfpipeWindows: spans are not [k, 2]";
     if (TF_Dim(in[SEEDS], 0) != k || TF_Dim(in[SEEDS], 1) != TF_Dim(in[RANGES], 0) || TF_Dim(in[SEEDS], 2) != 2)
         return "TfpipeWindows: seeds are not [k, ranges, 2]";
-    if (TF_Dim(in[RANGES], 1) * (int64_t)sizeof(float) != sizeof(struct tfpipe_range))
+    if (TF_Dim(in[RANGES], 1) * (int64_t)sizeof(double) != sizeof(struct tfpipe_range))
         return "TfpipeWindows: ranges have another layout";
     const int64_t *images = TF_TensorData(in[IMAGES]), *spans = TF_TensorData(in[SPANS]);
     for (int64_t i = 0; i < k; i++) {
@@ -59,12 +59,12 @@ static void compute(void *op, TF_OpKernelContext *context) {
 const struct tfpipe_op tfpipe_windows_op = {
     "TfpipeWindows",
     {
-        "sizes: int32",  /* [n, 2]: height, width */
-        "boxes: float",  /* [b, 4]: ymin, xmin, ymax, xmax, relative */
-        "spans: int64",  /* [k, 2]: first of the crop's boxes, and the end of these */
-        "images: int64", /* [k]: number of the crop's image */
-        "seeds: int64",  /* [k, views, 2] */
-        "ranges: float", /* [views, 5]: struct tfpipe_range */
+        "sizes: int32",   /* [n, 2]: height, width */
+        "boxes: float",   /* [b, 4]: ymin, xmin, ymax, xmax, relative */
+        "spans: int64",   /* [k, 2]: first of the crop's boxes, and the end of these */
+        "images: int64",  /* [k]: number of the crop's image */
+        "seeds: int64",   /* [k, views, 2] */
+        "ranges: double", /* [views, 7]: struct tfpipe_range */
     },
     {NULL},
     {"windows: int32"}, /* [k, views, 4]: top, left, height, width */

@@ -26,6 +26,7 @@ from tfpipe.data.annotations.voc import LEAST
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.crops import (
     MAX_CROPS,
+    OBJECT_COVERED,
     Targets,
     choose_windows,
     crop_seeds,
@@ -307,7 +308,7 @@ def test_random_windows_of_objects_cover_each_its_own_and_keep_its_label(random_
         windows, labels = random_crop_per_object(BOXES, [2, 0, 1], position=position)
         assert labels == [2, 0, 1]
         for window, box, seen in zip(windows, BOXES, per_object, strict=True):
-            assert covered(window, box) >= RANDOM.min_covered - 1e-6
+            assert covered(window, box) >= OBJECT_COVERED - 1e-6
             seen.add(tuple(window))
     assert all(len(seen) > 0.9 * len(POSITIONS) for seen in per_object)
 

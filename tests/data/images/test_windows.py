@@ -4,16 +4,18 @@ import io
 import math
 import re
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
+from scipy import stats
 
 from tests.support.images import bilinear, encoded, picture
-from tfpipe.config import RandomResizedCrop
 from tfpipe.data.images.windows import (
     Candidates,
+    Ranges,
     Target,
     box_windows,
     center_windows,
@@ -25,7 +27,6 @@ from tfpipe.data.images.windows import (
     image_sizes,
     letterboxed,
     mirror,
-    random_windows,
     windows_in_c,
     windows_in_graph,
 )
@@ -185,11 +186,96 @@ def test_a_letterbox_is_the_largest_size_that_fits_in_the_middle(target: tuple[i
         assert height == target[0] or width == target[1]
 
 
+PLAIN = Ranges((0.08, 1.0), (3 / 4, 4 / 3), 0.0)
+
+
+def draw_windows(size: tuple[int, int], count: int, how: Ranges = PLAIN, boxes: Any = ()) -> np.ndarray:
+    """Returns int32 [count, 4]: windows that the library draws of one image."""
+    library = native()
+    assert library is not None
+    boxes = np.array(boxes, np.float32).reshape(-1, 4)
+    spans, images = np.tile(np.int64([[0, len(boxes)]]), (count, 1)), np.zeros(count, np.int64)
+    seeds = np.stack([np.full(count, 6), np.arange(count)], axis=1)[:, None]
+    candidates = Candidates(tf.constant(boxes), tf.constant(spans), tf.constant(images))
+    return windows_in_c(library, tf.constant([size]), candidates, tf.constant(seeds), [how]).numpy()[:, 0]
+
+
+def torchvisions(random: np.random.Generator, size: tuple[int, int], how: Ranges = PLAIN) -> tuple[int, int, int, int]:
+    """Draws a window as RandomResizedCrop.make_params of torchvision 0.29 does, line by line."""
+    height, width = size
+    for _ in range(10):
+        target_area = height * width * random.uniform(*how.area)
+        aspect_ratio = math.exp(random.uniform(*how.logarithms))
+        w, h = round(math.sqrt(target_area * aspect_ratio)), round(math.sqrt(target_area / aspect_ratio))
+        if 0 < w <= width and 0 < h <= height:
+            return int(random.integers(0, height - h + 1)), int(random.integers(0, width - w + 1)), h, w
+    in_ratio, (h, w) = width / height, size
+    if in_ratio < min(how.aspect):
+        h = round(width / min(how.aspect))
+    elif in_ratio > max(how.aspect):
+        w = round(height * max(how.aspect))
+    return (height - h) // 2, (width - w) // 2, h, w
+
+
+def measures(windows: np.ndarray, size: tuple[int, int]) -> dict[str, np.ndarray]:
+    """Returns areas as shares, aspect ratios, and the places of windows among those that their sizes allow."""
+    top, left, height, width = windows.astype(float).T
+    areas, aspects = height * width / (size[0] * size[1]), np.log(width / height)
+    return {"area": areas, "aspect": aspects, "top": top / size[0], "left": left / size[1]}
+
+
+SIZES = [(375, 500), (500, 375), (64, 64), (120, 900), (1200, 101)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_random_windows_have_torchvisions_distribution(size: tuple[int, int]) -> None:
+    """Kolmogorov and Smirnov's test over 5,000 draws, also of images that are too long for most windows."""
+    drawn, random = draw_windows(size, 5000), np.random.default_rng(1)
+    expected = np.array([torchvisions(random, size) for _ in range(5000)])
+    for name, values in measures(drawn, size).items():
+        assert stats.ks_2samp(values, measures(expected, size)[name], method="asymp").pvalue > 0.01, name
+    assert abs((drawn[:, 2:] == size).all(axis=1).mean() - (expected[:, 2:] == size).all(axis=1).mean()) < 0.01
+
+
+@pytest.mark.full("torchvision is no dependency; the reference in numpy holds the same")
+@pytest.mark.parametrize("size", SIZES)
+def test_the_reference_draws_as_the_installed_torchvision(size: tuple[int, int]) -> None:
+    torch = pytest.importorskip("torch")
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    torch.manual_seed(3)
+    image, crop, drawn = torch.empty(3, *size), v2.RandomResizedCrop(224), []
+    for _ in range(5000):
+        made = crop.make_params([image])
+        drawn.append([made[name] for name in ("top", "left", "height", "width")])
+    for name, values in measures(draw_windows(size, 5000), size).items():
+        assert stats.ks_2samp(values, measures(np.array(drawn), size)[name]).pvalue > 0.01, name
+
+
+def test_random_windows_reach_every_edge() -> None:
+    """The last row and the last column as often as the first: a uniform place has both ends."""
+    top, left, height, width = draw_windows((40, 50), 20_000, Ranges((0.1, 0.5), (3 / 4, 4 / 3), 0.0)).T
+    for start, length, side in ((top, height, 40), (left, width, 50)):
+        first, last = (start == 0).sum(), (start + length == side).sum()
+        assert first > 500 and abs(first - last) < 5 * math.sqrt(first + last)
+
+
+@pytest.mark.parametrize(
+    ("size", "window"),
+    [
+        ((1000, 10), [493, 0, 13, 10]),
+        ((10, 1000), [0, 493, 10, 13]),
+        ((1, 1), [0, 0, 1, 1]),
+        ((30, 40), [0, 0, 30, 40]),
+    ],
+)
+def test_where_no_draw_fits_a_window_is_torchvisions_middle(size: tuple[int, int], window: list[int]) -> None:
+    windows = draw_windows(size, 20, Ranges((1.0, 1.0), (3 / 4, 4 / 3) if size != (30, 40) else (4 / 3, 4 / 3), 0.0))
+    assert windows.tolist() == [window] * 20
+
+
 def test_a_random_window_keeps_to_its_ranges_and_touches_a_box() -> None:
-    size, box = (300, 400), np.array([[0.1, 0.1, 0.4, 0.3]], np.float32)
-    how = RandomResizedCrop(area=(0.2, 0.5), aspect=(0.8, 1.25), min_covered=0.5)
-    seeds = tf.stack([tf.zeros([300], tf.int64), tf.range(300, dtype=tf.int64)], 1)
-    windows = random_windows(tf.constant(size), box, seeds, [how] * 300).numpy()
+    size, box = (300, 400), [0.1, 0.1, 0.4, 0.3]
+    windows = draw_windows(size, 300, Ranges((0.2, 0.5), (0.8, 1.25), 0.5), [box])
     assert len(np.unique(windows, axis=0)) > 200
     top, left, height, width = windows.T
     area = height * width / (size[0] * size[1])
@@ -198,7 +284,7 @@ def test_a_random_window_keeps_to_its_ranges_and_touches_a_box() -> None:
     covered = (np.minimum(top + height, 120) - np.maximum(top, 30)).clip(0) * (
         np.minimum(left + width, 120) - np.maximum(left, 40)
     ).clip(0)
-    assert (covered / (90 * 80)).min() > 0.48
+    assert (covered / (90 * 80)).min() >= 0.5 - 1e-5
 
 
 @pytest.mark.parametrize("side", [3, 40, 700, 6000])
@@ -211,16 +297,19 @@ def test_random_windows_in_c_are_those_of_the_graph(side: int) -> None:
     boxes = np.sort(random.random((counts.sum(), 2, 2)), axis=1).reshape(-1, 4).astype(np.float32)
     spans = np.stack([np.cumsum(counts) - counts, np.cumsum(counts)], axis=1)
     ranges = [
-        RandomResizedCrop(area=(0.08, 1), aspect=(0.75, 4 / 3)),
-        RandomResizedCrop(area=(0.3, 0.31), aspect=(0.2, 5), min_covered=0.6),
-        RandomResizedCrop(area=(1, 1), aspect=(1, 1), min_covered=0),
-        RandomResizedCrop(area=(0.001, 0.9), aspect=(0.1, 0.1), min_covered=1),
+        PLAIN,
+        Ranges((0.3, 0.31), (0.2, 5), 0.6),
+        Ranges((1, 1), (1, 1), 0.1),
+        Ranges((0.001, 0.9), (0.01, 300), 1),
+        Ranges((1e-9, 1e-9), (0.1, 0.1), 0),
     ]
-    seeds = tf.constant(random.integers(-(2**63), 2**63 - 1, (48, 4, 2)))
+    seeds = tf.constant(random.integers(-(2**63), 2**63 - 1, (48, 5, 2)))
     of_crops = Candidates(tf.constant(boxes), tf.constant(spans), tf.constant(random.integers(0, 48, 48)))
     drawn = windows_in_c(library, tf.constant(sizes), of_crops, seeds, ranges).numpy()
     assert (drawn == windows_in_graph(tf.constant(sizes), of_crops, seeds, ranges).numpy()).all()
     assert len(np.unique(drawn.reshape(-1, 4), axis=0)) > min(side, 8)
+    assert (drawn[..., 2:] >= 1).all() and (drawn[..., :2] >= 0).all()
+    assert (drawn[..., :2] + drawn[..., 2:] <= sizes[of_crops.images.numpy()][:, None]).all()
 
 
 @pytest.mark.parametrize(
@@ -239,8 +328,8 @@ def test_inputs_that_do_not_fit_are_an_error(change: dict, problem: str) -> None
     library = native()
     assert library is not None
     inputs = {"sizes": [[5, 5]], "boxes": [[0, 0, 1, 1]], "spans": [[0, 1]], "images": [0], "seeds": [[[0, 0]]]}
-    inputs |= {"ranges": [[1, 1, 1, 1, 0]]} | change
-    types = {"sizes": tf.int32, "boxes": tf.float32, "ranges": tf.float32}
+    inputs |= {"ranges": [[1, 1, 1, 1, 0, 0, 0]]} | change
+    types = {"sizes": tf.int32, "boxes": tf.float32, "ranges": tf.float64}
     tensors = {name: tf.constant(value, types.get(name, tf.int64)) for name, value in inputs.items()}
     with pytest.raises(tf.errors.InvalidArgumentError, match=re.escape(problem)):
         library.windows(**tensors)

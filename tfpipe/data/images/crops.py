@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import tensorflow as tf
 
-from tfpipe.config import DataConfig
+from tfpipe.config import DataConfig, RandomResizedCrop
 from tfpipe.data.images.library import native_library
 from tfpipe.data.images.windows import (
     Candidates,
+    Ranges,
     box_windows,
     center_windows,
     full_windows,
@@ -21,6 +22,8 @@ from tfpipe.data.images.windows import (
 
 # Upper bound of crops per image; keeps the seeds of two images' crops apart.
 MAX_CROPS = 2**16
+# Smallest share of an object that a random crop with its label covers, unless the config sets another.
+OBJECT_COVERED = 0.1
 
 
 class OfImages(Protocol):
@@ -101,12 +104,10 @@ def choose_windows(
         crops = tf.range(tf.size(images, tf.int64))
         own = (crops, crops + 1) if by_object else (tf.gather(first, images), tf.gather(ends, images))
         boxes = Candidates(targets.boxes, tf.stack(own, axis=1), images)
-        draw = partial(windows_in_graph, alone=sizes.shape[0] == 1 and not by_object)
         library = native_library(config)
-        draw = draw if library is None else partial(windows_in_c, library)
-        left = iter(
-            tf.unstack(draw(sizes, boxes, seeds, [view.random_resized for view in random]), len(random), axis=1)
-        )
+        draw = windows_in_graph if library is None else partial(windows_in_c, library)
+        ranges = [_ranges(view.random_resized, by_object) for view in random]
+        left = iter(tf.unstack(draw(sizes, boxes, seeds, ranges), len(random), axis=1))
 
     def windows_of(view: DataConfig) -> tf.Tensor:
         match view.crop_for(split):
@@ -120,6 +121,11 @@ def choose_windows(
 
     by_view = [windows_of(view) for view in views]
     return Windows(images, numbers, tf.stack(by_view, axis=1) if config.views else by_view[0], labels)
+
+
+def _ranges(settings: RandomResizedCrop, by_object: bool) -> Ranges:
+    covered = (OBJECT_COVERED if by_object else 0.0) if settings.min_covered is None else settings.min_covered
+    return Ranges(settings.area, settings.aspect, covered)
 
 
 def from_first(crops: T, first: tf.Tensor) -> T:

@@ -4,13 +4,15 @@ Boxes are float32 [k, 4] (ymin, xmin, ymax, xmax); windows are int32 [k, 4] (top
 window lies inside its image and is at least one pixel high and wide.
 """
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
-from tfpipe.config import Kernel, RandomResizedCrop
+from tfpipe.config import Kernel
 from tfpipe.data.images.headers import START_OF_IMAGE, TOO_LARGE
 from tfpipe.data.order.permutation import GAMMA, mix
 from tfpipe.native import Native
@@ -27,6 +29,8 @@ GRAY = (0.299, 0.587, 0.114)
 END = 2**31 - 1
 HUGE_GIF = f"a GIF of more than {TOO_LARGE // 3} pixels, which is not decoded"
 STRETCHED = -1
+# Draws of a random window: torchvision's, and of one that has to cover a part of a box (native/sample.c).
+TRIES, COVERING_TRIES = 10, 100
 INDEXED_BMP = "a BMP with a palette, which is not read as it should be: convert it"
 
 
@@ -220,65 +224,101 @@ class Candidates(NamedTuple):
     images: tf.Tensor  # int64 [k]: number of each crop's image
 
 
-def windows_in_c(
-    library: Native, sizes: tf.Tensor, boxes: Candidates, seeds: tf.Tensor, ranges: Sequence[RandomResizedCrop]
-) -> tf.Tensor:
-    """Returns what windows_in_graph does; for 32 images in 0.2 of its 2.8 ms, for ten views of each 0.13 of its 4.8 ms.
+class Ranges(NamedTuple):
+    """The areas and aspect ratios that random windows are drawn from."""
 
-    The windows are the same (native/sample.c), so a run may be resumed without the library.
-    """
-    rows = [(*each.area, *each.aspect, each.min_covered) for each in ranges]
-    drawn = library.windows(sizes, boxes.boxes, boxes.spans, boxes.images, seeds, tf.constant(rows, tf.float32))
+    area: tuple[float, float]
+    aspect: tuple[float, float]
+    covered: float
+    """Smallest share of one of the boxes that a window covers; 0: it covers none of them in particular."""
+
+    @property
+    def logarithms(self) -> tuple[float, float]:
+        """Logarithms of the aspect ratios, between which they are drawn uniformly."""
+        return math.log(self.aspect[0]), math.log(self.aspect[1])
+
+
+def windows_in_c(
+    library: Native, sizes: tf.Tensor, boxes: Candidates, seeds: tf.Tensor, ranges: Sequence[Ranges]
+) -> tf.Tensor:
+    """Returns the windows of windows_in_graph (native/sample.c), so that a run may be resumed without the library."""
+    rows = [(*each.area, *each.aspect, *each.logarithms, each.covered) for each in ranges]
+    drawn = library.windows(sizes, boxes.boxes, boxes.spans, boxes.images, seeds, tf.constant(rows, tf.float64))
     return tf.ensure_shape(drawn, [None, len(ranges), 4])
 
 
-def windows_in_graph(
-    sizes: tf.Tensor, boxes: Candidates, seeds: tf.Tensor, ranges: Sequence[RandomResizedCrop], *, alone: bool = False
-) -> tf.Tensor:
-    """Returns int32 [k, m, 4]: m random windows of each crop, as random_windows draws them.
+def windows_in_graph(sizes: tf.Tensor, boxes: Candidates, seeds: tf.Tensor, ranges: Sequence[Ranges]) -> tf.Tensor:
+    """Returns int32 [k, m, 4]: m random windows of each crop, drawn as torchvision's RandomResizedCrop draws them.
 
-    `sizes` are int32 [n, 2], heights and widths of the images; `seeds` int64 [k, m, 2]. `alone`: there is one crop, for
-    which a loop would cost more than the draw.
-    """
-
-    def draw(crop: tf.Tensor) -> tf.Tensor:
-        own = boxes.boxes[boxes.spans[crop, 0] : boxes.spans[crop, 1]]
-        return random_windows(sizes[boxes.images[crop]], own, seeds[crop], ranges)
-
-    if alone:
-        return draw(tf.constant(0))[None]
-    crops = tf.range(tf.size(boxes.images))
-    return tf.map_fn(draw, crops, fn_output_signature=tf.TensorSpec([len(ranges), 4], tf.int32))
-
-
-def random_windows(
-    size: tf.Tensor, boxes: tf.Tensor, seeds: tf.Tensor, ranges: Sequence[RandomResizedCrop]
-) -> tf.Tensor:
-    """Returns int32 [m, 4]: random windows that cover part of one of the boxes, drawn as in Szegedy et al. 2015.
+    A window that has to cover a part of a box is drawn until it does. If TRIES draws do not fit into the image, or
+    COVERING_TRIES do not fit and cover, it is the middle of the image, as far as the aspect ratios allow; if that does
+    not cover, the whole image.
 
     Args:
-        size: int32 [2], height and width of the image.
-        boxes: float32 [k, 4], relative.
-        seeds: int64 [m, 2]; the same seed gives the same window.
-        ranges: area, aspect ratio and coverage to draw each window from. If 100 draws do not meet them, a window is the
-            whole image.
+        sizes: int32 [n, 2], heights and widths of the images.
+        boxes: those to cover; of a crop without boxes, the whole image is the box.
+        seeds: int64 [k, m, 2]; the same seed gives the same window.
+        ranges: [m], what each of the windows is drawn from.
     """
-    shape, boxes = tf.concat([size, [3]], 0), boxes[None]
-    drawn = [
-        tf.image.stateless_sample_distorted_bounding_box(
-            shape,
-            boxes,
-            seed,
-            min_object_covered=each.min_covered,
-            aspect_ratio_range=each.aspect,
-            area_range=each.area,
-            max_attempts=100,
-            use_image_if_no_bounding_boxes=True,
-        )
-        for seed, each in zip(tf.unstack(seeds, len(ranges)), ranges, strict=True)
-    ]
-    corners, sides = (tf.stack([each[part] for each in drawn]) for part in (0, 1))
-    return tf.concat([corners[:, :2], sides[:, :2]], 1)
+    sides = tf.cast(tf.gather(sizes, boxes.images), tf.float64)
+    each_seed = zip(tf.unstack(_hashes(seeds), len(ranges), axis=1), ranges, strict=True)
+    return tf.cast(tf.stack([_random_windows(sides, boxes, *each) for each in each_seed], axis=1), tf.int32)
+
+
+def _random_windows(sides: tf.Tensor, boxes: Candidates, keys: tf.Tensor, how: Ranges) -> tf.Tensor:
+    """Returns float64 [k, 4]: windows of images of `sides` (float64 [k, 2]), by keys (uint64 [k])."""
+    tries = COVERING_TRIES if how.covered > 0 else TRIES
+    numbers = np.arange(1, 4 * tries + 1, dtype=np.uint64).reshape(tries, 4) * GAMMA
+    drawn = tf.bitwise.right_shift(mix(keys[:, None, None] + numbers), np.uint64(11))
+    area, aspect, *places = tf.unstack(tf.cast(drawn, tf.float64) * 2.0**-53, axis=2)
+    (least, most), (low, high) = how.area, how.logarithms
+    area = sides[:, :1] * sides[:, 1:] * (least + (most - least) * area)
+    aspect = _exponential(low + (high - low) * aspect)
+    lengths = tf.round(tf.sqrt(tf.stack([area / aspect, area * aspect], axis=2)))
+    fits = tf.reduce_all((lengths >= 1) & (lengths <= sides[:, None]), axis=2)
+    corners = tf.floor(tf.stack(places, axis=2) * (sides[:, None] - lengths + 1))
+    last = [_middle(sides, how.aspect), full_windows(sides)]
+    windows = tf.concat([tf.concat([corners, lengths], 2), tf.stack(last, axis=1)], 1)
+    usable = tf.pad(fits, [[0, 0], [0, 2]], constant_values=True)
+    if how.covered > 0:
+        usable &= _cover(windows, sides, boxes, how.covered) | (tf.range(tries + 2) == tries + 1)
+    first = tf.reduce_min(tf.where(usable, tf.range(tries + 2), tries + 1), axis=1)
+    return tf.gather(windows, first, axis=1, batch_dims=1)
+
+
+def _middle(sides: tf.Tensor, aspect: tuple[float, float]) -> tf.Tensor:
+    """Returns float64 [k, 4]: the middle of images, as much of them as the aspect ratios allow."""
+    height, width = sides[:, 0], sides[:, 1]
+    ratio = width / height
+    high = tf.minimum(tf.maximum(tf.round(width / aspect[0]), 1), height)
+    wide = tf.minimum(tf.maximum(tf.round(height * aspect[1]), 1), width)
+    lengths = tf.stack([tf.where(ratio < aspect[0], high, height), tf.where(ratio > aspect[1], wide, width)], axis=1)
+    return tf.concat([tf.floor((sides - lengths) / 2), lengths], axis=1)
+
+
+def _cover(windows: tf.Tensor, sides: tf.Tensor, boxes: Candidates, covered: float) -> tf.Tensor:
+    """Returns bool [k, t]: which of t windows of each crop cover the share `covered` of one of its boxes."""
+    count, whole = tf.shape(boxes.boxes, tf.int64)[0], tf.constant([[0.0, 0.0, 1.0, 1.0]])
+    spans = tf.where(boxes.spans[:, :1] < boxes.spans[:, 1:], boxes.spans, tf.stack([count, count + 1]))
+    pairs = tf.ragged.range(spans[:, 0], spans[:, 1])
+    crops = pairs.value_rowids()
+    edges = tf.cast(tf.gather(tf.concat([boxes.boxes, whole], 0), pairs.values), tf.float64)
+    edges = (edges * tf.tile(tf.gather(sides, crops), [1, 2]))[:, None]
+    own = tf.gather(windows, crops)
+    both = tf.minimum(own[..., :2] + own[..., 2:], edges[..., 2:]) - tf.maximum(own[..., :2], edges[..., :2])
+    area = (edges[..., 2] - edges[..., 0]) * (edges[..., 3] - edges[..., 1])
+    enough = tf.reduce_all(both > 0, axis=2) & (both[..., 0] * both[..., 1] >= area * covered)
+    return tf.math.unsorted_segment_max(tf.cast(enough, tf.int32), crops, tf.shape(sides)[0]) > 0
+
+
+def _exponential(x: tf.Tensor) -> tf.Tensor:
+    """Returns e^x by sums and products alone, which are the same everywhere; TensorFlow's differs in the last bit."""
+    y, power = x * 2.0**-8, tf.constant(1 / math.factorial(7), tf.float64)
+    for number in range(6, -1, -1):
+        power = 1 / math.factorial(number) + y * power
+    for _ in range(8):
+        power *= power
+    return power
 
 
 def mirror(crops: tf.Tensor, flips: tf.Tensor) -> tf.Tensor:
@@ -292,5 +332,10 @@ def mirror(crops: tf.Tensor, flips: tf.Tensor) -> tf.Tensor:
 
 def flipped(seeds: tf.Tensor) -> tf.Tensor:
     """Returns bool [k]: which crops to mirror, given their seeds (int64 [k, 2]); true for about half of them."""
-    first, second = tf.unstack(tf.cast(seeds, tf.uint64), axis=1)
-    return tf.cast(mix(mix(first + GAMMA) + GAMMA * second), tf.int64) < 0  # the top bit
+    return tf.cast(_hashes(seeds), tf.int64) < 0  # the top bit
+
+
+def _hashes(seeds: tf.Tensor) -> tf.Tensor:
+    """Returns uint64 [...] of seeds (int64 [..., 2])."""
+    first, second = tf.unstack(tf.cast(seeds, tf.uint64), axis=-1)
+    return mix(mix(first + GAMMA) + GAMMA * second)
