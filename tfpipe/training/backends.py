@@ -28,6 +28,17 @@ class BackendModel(RunModel):
     """Seed of PyTorch's own generator, from which Keras' dropout draws there."""
     fp16_compression = False
 
+    def take(self) -> tuple[Any, ...]:
+        """Takes the next batch, which begins a step: (images, labels) or (images, labels, weights) on the device."""
+        assert self.meter is not None, "a run sets it"
+        batch = tuple(keras.ops.convert_to_tensor(part.numpy()) for part in super().take() if part is not None)
+        self.block(batch)
+        self.meter.moved()
+        return batch
+
+    def block(self, batch: tuple[Any, ...]) -> None:
+        """Waits until a batch is on the device."""
+
     def average(self, gradients: Sequence[Any], not_finite: Any) -> tuple[list[Any], list[Any], float]:
         """Averages gradients over ranks, and with them, in the same message, the requests.
 
@@ -57,7 +68,7 @@ class TorchModel(BackendModel):
         step = self.train_function
 
         def train_function(_: Any) -> Any:
-            batch = _arrays(self.take())
+            batch = self.take()
             self._seed_torch()
             if self.world.size > 1:
                 return self.finish(*self.parallel_step(batch))
@@ -65,7 +76,7 @@ class TorchModel(BackendModel):
 
         self.train_function = train_function
 
-    def parallel_step(self, batch: tuple[np.ndarray, ...]) -> tuple[dict[str, Any], list[Any], float]:
+    def parallel_step(self, batch: tuple[Any, ...]) -> tuple[dict[str, Any], list[Any], float]:
         """Trains one step of several ranks; returns its logs, what the ranks asked, and the seconds of the average."""
         import torch
 
@@ -120,7 +131,7 @@ class JaxModel(BackendModel):
             self._make_parts()
 
         def train_function(state: Any, _: Iterator[Any]) -> Any:
-            batch = _arrays(self.take())
+            batch = self.take()
             if self.world.size > 1:
                 logs, state, asked, reduce_s = self.parallel_step(state, batch)
                 return self.finish(logs, asked, reduce_s), state
@@ -129,7 +140,7 @@ class JaxModel(BackendModel):
 
         self.train_function = train_function
 
-    def parallel_step(self, state: Any, batch: tuple[np.ndarray, ...]) -> tuple[dict[str, Any], Any, list[Any], float]:
+    def parallel_step(self, state: Any, batch: tuple[Any, ...]) -> tuple[dict[str, Any], Any, list[Any], float]:
         """Trains one step of several ranks; returns its logs, the new state, what the ranks asked, and the seconds of
         the average.
         """
@@ -139,6 +150,12 @@ class JaxModel(BackendModel):
         gradients, asked, reduce_s = self.average(gradients, not_finite)
         weights, slots = self._apply(slots, gradients, weights)
         return logs, (weights, others, slots, metrics), asked, reduce_s
+
+    def block(self, batch: tuple[Any, ...]) -> None:
+        """Waits until a batch is on the device, to which JAX copies while its caller goes on."""
+        import jax
+
+        jax.block_until_ready(batch)
 
     def _make_parts(self) -> None:
         import jax
@@ -163,10 +180,6 @@ class JaxModel(BackendModel):
         )
         logs, metrics = self._update_metrics_variables(metrics, loss, images, labels, logits, sample_weight)
         return logs, ~jax.numpy.isfinite(loss), gradients, others, metrics
-
-
-def _arrays(batch: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
-    return tuple(part.numpy() for part in batch if part is not None)
 
 
 def make_model(network: keras.Model, config: Config, world: World) -> RunModel:

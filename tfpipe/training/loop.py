@@ -37,7 +37,7 @@ from tfpipe.training.compile import build_loss, build_metrics, build_optimizer
 from tfpipe.training.devices import log_devices
 from tfpipe.training.evaluate import Evaluation, Evaluator
 from tfpipe.training.models import build_model
-from tfpipe.training.monitor.accounting import Accounting
+from tfpipe.training.monitor.accounting import Accounting, TimedCallbacks
 from tfpipe.training.monitor.events import end_run, record, record_start
 from tfpipe.training.monitor.live import live_metrics
 from tfpipe.training.monitor.metrics import METRICS
@@ -289,7 +289,9 @@ def fit(
             steps_per_epoch=steps,
             shuffle=False,
             verbose=0,
-            callbacks=callbacks,
+            callbacks=TimedCallbacks(
+                callbacks, add_history=True, model=model, verbose=0, epochs=checkpoints.epochs, steps=steps
+            ),
         )
     except tf.errors.OpError as error:
         if is_lost(error):

@@ -115,10 +115,11 @@ class OwnCallbacks(keras.callbacks.Callback):
     def _call(self, call: Callable[[keras.callbacks.Callback], None]) -> list[str]:
         """Calls the callbacks, and returns the names of those that set `model.stop_training`."""
         names = []
-        for callback in self.built.values():
-            _ = self.model  # with JAX, the variables get their values by this
+        for key, callback in self.built.items():
+            # With JAX, the variables get their values by asking for the run's model.
             self.plain.stop_training = False
-            call(callback)
+            with self.model.meter.spending(f"{key} {type(callback).__name__}"):
+                call(callback)
             names += [type(callback).__name__] if self.plain.stop_training else []
         return names
 

@@ -98,8 +98,8 @@ class RunModel(keras.Model):
         """Sets the source of the batches."""
         self.loader, self.meter = loader, loader.meter
 
-    def take(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-        """Takes the next batch, which begins a step: (images, labels, weights)."""
+    def take(self) -> tuple[Any, ...]:
+        """Takes the next batch, which begins a step: (images, labels, weights), tensors of TensorFlow."""
         assert self.loader is not None, "a run sets it"
         batch = next(self.loader)
         self.positions = batch.positions

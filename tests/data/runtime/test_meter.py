@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.clock import Clock
 from tfpipe.data.runtime.autotune import Stage
@@ -36,15 +38,25 @@ def meter(clock: Clock) -> Meter:
 
 def test_a_step_is_split_exactly(clock: Clock, meter: Meter) -> None:
     batches = Batches(clock, 0.25, meter)
-    clock.now_s += 0.5  # callbacks
+    meter.begin_epoch(1)
+    with meter.calling():
+        clock.now_s += 0.25
+        with meter.spending("one"):
+            clock.now_s += 0.125
+    clock.now_s += 0.125  # Keras' loop
     began_s, ready_at_s = clock.now_s, clock.of_day() + 0.125
     assert meter.take(batches, lambda _: ready_at_s) == "batch"
     assert batches.seen == OpenStep("input", began_s) and meter.open == OpenStep("step", began_s)
-    clock.now_s += 2
+    clock.now_s += 0.5
+    meter.moved()
+    clock.now_s += 1.5
     times = meter.finish(reduce_s=0.75)
     step = times.read()
-    assert step == StepTimes(step_s=2.75, wait_s=0.25, compute_s=1.25, reduce_s=0.75, delay_s=0.125)
-    assert step.own_s == 2
+    assert step == StepTimes(
+        **{"step_s": 2.75, "wait_s": 0.25, "transfer_s": 0.5, "compute_s": 0.75, "reduce_s": 0.75},
+        **{"callbacks_s": 0.375, "rest_s": 0.125, "delay_s": 0.125},
+    )
+    assert step.own_s == 2 and meter.spent_s == {"one": 0.125}
     assert (meter.steps, meter.open, meter.last, list(meter.recent_s)) == (41, None, times, [2.25])
 
 
@@ -65,7 +77,32 @@ def test_steps_leave_no_gap_between_them_but_a_restart_does(clock: Clock, meter:
 def test_clocks_that_disagree_make_no_time_negative(clock: Clock, meter: Meter) -> None:
     meter.take(Batches(clock, 0, meter), lambda _: clock.of_day() + 1)
     step = meter.finish(reduce_s=0.001).read()
-    assert (step.compute_s, step.delay_s) == (0, 0)
+    assert (step.compute_s, step.reduce_s, step.delay_s) == (0, 0, 0)
+
+
+SECONDS = st.floats(0, 1e6)
+
+
+@given(st.lists(st.tuples(SECONDS, SECONDS, SECONDS, SECONDS, SECONDS, SECONDS), min_size=1, max_size=5))
+def test_the_parts_add_up_to_the_step_whatever_each_takes(steps: list[tuple[float, ...]]) -> None:
+    """An epoch begins within the first step's callbacks; another clock measures the allreduce."""
+    clock = Clock()
+    meter = Meter(clock, clock.of_day)
+    for number, (called_s, loop_s, wait_s, transfer_s, training_s, reduce_s) in enumerate(steps):
+        with meter.calling():
+            clock.now_s += called_s
+            if number == 0:
+                meter.begin_epoch(1)
+            clock.now_s += called_s
+        clock.now_s += loop_s
+        meter.take(Batches(clock, wait_s, meter))
+        clock.now_s += transfer_s
+        meter.moved()
+        clock.now_s += training_s
+        step_s, *parts, _ = step = meter.finish(reduce_s).read()
+        assert min(step) >= 0 and sum(parts) == pytest.approx(step_s, abs=1e-6)
+        assert step.callbacks_s == pytest.approx(called_s if number == 0 else 2 * called_s, abs=1e-6)
+        assert step.rest_s == pytest.approx(loop_s, abs=1e-6)
 
 
 def test_waits_delays_and_rates_are_those_of_the_clocks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,15 +38,21 @@ def trace(wait: float, **busy_s: float) -> Trace:
     return Trace(Path("x.xplane.pb"), 2.0, steps, tuple(stages), spans)
 
 
-def interval(wait: float, straggler: dict | None = None, queued: float = 0.0, ranks: int = 1) -> dict[str, Any]:
-    """A line of the accounting, of ten steps of 100 ms."""
-    parts = {name: {"mean": 100.0, "p50": 99.0, "p90": 120.0, "p99": 130.0} for name in ("step_ms", "compute_ms")}
-    parts |= {name: {"mean": 100 * wait, "p50": 9.0, "p90": 12.0, "p99": 13.0} for name in ("wait_ms", "delay_ms")}
+def interval(
+    wait: float, straggler: dict | None = None, queued: float = 0.0, ranks: int = 1, **shares: float
+) -> dict[str, Any]:
+    """A line of the accounting, of ten steps of 100 ms; what no share takes is the model's."""
+    shares = {"transfer": 0, "reduce": 0, "callbacks": 0, "rest": 0, "wait": wait, **shares}
+    shares |= {"step": 1, "delay": wait, "compute": 1 - sum(shares.values())}
+    parts = {
+        f"{name}_ms": {"mean": 100 * share, "p50": 99 * share, "p90": 120 * share, "p99": 130 * share}
+        for name, share in shares.items()
+    }
     low_to_high = {"min": 10.0, "median": 20.0, "max": 40.0}
     return {
         **{"steps": 10, "seconds": 1.0, "images_per_second": 800.0, "input_wait_fraction": wait},
         **parts,
-        "reduce_ms": parts["step_ms"],
+        "callbacks": {"callbacks[0] CSVLogger": 2.0, "callbacks[1] Own": 90 * shares["callbacks"]},
         **{"cpu_fraction": 0.5, "cores": 2, "queued_fraction": queued, "memory_bytes": 10**9},
         **{"read_bytes": 10**8, "storage_bytes": 10**7, "images": 800, "files": 1000},
         "autotune": [{"stage": "prefetch", "parameter": "buffer_size", "value": 4.0}],
@@ -67,6 +73,7 @@ def diagnose(of: Run) -> Verdict:
     return diagnose_run(of)
 
 
+NEW = ("transfer_ms", "callbacks_ms", "rest_ms", "callbacks")
 SLOW = {"rank": 2, "host": "n3", "times": 2.5, "because": "input"}
 
 
@@ -100,6 +107,17 @@ SLOW = {"rank": 2, "host": "n3", "times": 2.5, "because": "input"}
         (made(None, (interval(0.3, queued=4.0),), threads=2), "input", "no trace", "--profile"),
         (made(None, (interval(0.01, queued=4.0),)), "compute", "", ""),
         (made(None, (interval(0.01, queued=0.5),), threads=16), "compute", "", ""),
+        # Each part of a step is named if it takes long, and longer than the wait for input.
+        (made(None, (interval(0.01, callbacks=0.5),)), "callbacks", "callbacks 50.0, rest 0.0", "callbacks[1] Own: "),
+        (made(None, ({**interval(0.01, callbacks=0.5), "callbacks": {}},)), "callbacks", "", "training.log_positions"),
+        (made(None, (interval(0.2, transfer=0.3),)), "transfer", "transfer 30.0, compute 50.0", 'data.dtype "uint8"'),
+        (made(None, (interval(0.0, reduce=0.4, ranks=2),)), "reduce", "reduce 40.0", "training.collectives"),
+        (made(None, (interval(0.2, reduce=0.4, ranks=2),)), "input", "no trace", "--profile"),
+        (made(None, (interval(0.0, rest=0.6),)), "rest", "compute 40.0, callbacks 0.0, rest 60.0", "data.batch_size"),
+        (made(None, (interval(0.4, callbacks=0.3),)), "input", "no trace", "--profile"),
+        (made(None, (interval(0.01, callbacks=0.04, rest=0.05),)), "compute", "compute 90.0, callbacks 4.0", ""),
+        # Earlier versions have not all parts.
+        (made(None, ({k: v for k, v in interval(0.01).items() if k not in NEW},)), "compute", "no work", ""),
     ],
 )
 def test_what_bounds_a_run_is_told(of: Run, kind: str, said: str, change: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,11 +18,14 @@ from tests.support.commands import run_ranks
 from tests.support.runs import read_intervals, read_lines, read_metrics
 from tests.support.sample import SampleData
 from tfpipe import Config, World, load_config
+from tfpipe.config.model import CallbackConfig
 from tfpipe.config.targets import TargetsConfig
 from tfpipe.data import loader
 from tfpipe.data.runtime.autotune import Stage
 from tfpipe.data.runtime.meter import Meter, StepTimes
 from tfpipe.data.sources.registry import load_split
+from tfpipe.tools.report.diagnosis import diagnose_run
+from tfpipe.tools.report.runs import PARTS, load_run
 from tfpipe.training import loop
 from tfpipe.training.monitor.accounting import (
     Accounting,
@@ -38,24 +42,29 @@ LINE = {
     *("steps", "seconds", "images_per_second", "input_wait_fraction", "step_ms", "wait_ms", "compute_ms", "reduce_ms"),
     *("delay_ms", "cpu_fraction", "memory_bytes", "read_bytes", "storage_bytes", "images", "files", "autotune"),
     *("stages", "ranks", "spread", "straggler", "cores", "queued_fraction"),
+    *("transfer_ms", "callbacks_ms", "rest_ms", "callbacks"),
 }
 
 
 def test_parts_of_the_steps_have_exact_percentiles() -> None:
-    steps = [StepTimes(0.001 * each, 0, 0, 0, 0.5) for each in range(1, 102)]
+    steps = [StepTimes(0.001 * each, 0, 0, 0, 0, 0, 0, 0.5) for each in range(1, 102)]
     found = distributions(steps)
     assert found["step_ms"] == {"mean": 51.0, "p50": 51.0, "p90": 91.0, "p99": 100.0}
     assert found["delay_ms"] == {"mean": 500.0, "p50": 500.0, "p90": 500.0, "p99": 500.0}
-    assert set(found) == {"step_ms", "wait_ms", "compute_ms", "reduce_ms", "delay_ms"}
+    assert set(found) == {name for name in LINE if name.endswith("_ms")}
 
 
 def test_a_rank_answers_for_all_but_the_allreduce() -> None:
-    steps = [StepTimes(1.0, 0.2, 0.3, 0.4, 0.1), StepTimes(2.0, 0.4, 0.5, 0.6, 0.3)]
-    assert rank_figures(steps, 1.5, 7) == pytest.approx((300, 1000, 400, 1, 7, 200))
+    steps = [StepTimes(1.0, 0.2, 0.05, 0.3, 0.4, 0.05, 0, 0.1), StepTimes(2.0, 0.4, 0.25, 0.5, 0.6, 0.15, 0.1, 0.3)]
+    figures = rank_figures(steps, 1.5, 7)
+    assert figures == pytest.approx((300, 1000, 400, 1, 7, 200, 150, 100, 50))
+    assert figures.own_ms == pytest.approx(
+        figures.wait_ms + figures.transfer_ms + figures.compute_ms + figures.callbacks_ms + figures.rest_ms
+    )
 
 
 # Of ranks that are made up.
-DELAY_MS = 30.0
+DELAY_MS, OTHER_PARTS_MS = 30.0, (0.0, 0.0, 0.0)
 
 
 class Account:
@@ -65,7 +74,7 @@ class Account:
         def total(table: np.ndarray) -> np.ndarray:
             assert not table[[0, 2]].any()
             for rank, row in others.items():
-                table[rank] = (*row, DELAY_MS)
+                table[rank] = (*row, DELAY_MS, *OTHER_PARTS_MS)
             return table
 
         self.world = SimpleNamespace(rank=1, size=3, threads=2, sum=total, gather=lambda _: ["n0", "n0", "n1"])
@@ -145,7 +154,10 @@ def test_an_interval_says_what_every_rank_did(tmp_path: Path) -> None:
     # The ranks wait 0.2, 0.1 and 1.5 s of every second.
     assert interval["input_wait_fraction"] == 0.6
     means = {name: interval[name]["mean"] for name in LINE if name.endswith("_ms")}
-    assert means == {"step_ms": 1000, "wait_ms": 100, "compute_ms": 600, "reduce_ms": 250, "delay_ms": 100}
+    assert means == {
+        **{"step_ms": 1000, "wait_ms": 100, "transfer_ms": 0, "compute_ms": 600, "reduce_ms": 250},
+        **{"callbacks_ms": 0, "rest_ms": 50, "delay_ms": 100},
+    }
     assert (interval["images"], interval["files"]) == (3, 6)
     assert [(each["rank"], each["host"], each["own_ms"]) for each in interval["ranks"]] == [
         (0, "n0", 800),
@@ -155,6 +167,7 @@ def test_an_interval_says_what_every_rank_did(tmp_path: Path) -> None:
     assert interval["ranks"][2] == {
         **{"rank": 2, "host": "n1", "wait_ms": 1500, "own_ms": 1875, "compute_ms": 375},
         **{"cpu_fraction": 0.25, "memory_bytes": 30, "delay_ms": DELAY_MS},
+        **{"transfer_ms": 0, "callbacks_ms": 0, "rest_ms": 0},
     }
     assert interval["spread"] == {
         "wait_ms": {"min": 100, "median": 200, "max": 1500},
@@ -262,8 +275,15 @@ def real_config(sample: SampleData, path: Path, **training: Any) -> Config:
 def test_a_real_run_accounts_for_its_steps_and_once_more_after_a_crash(
     sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the run's clock a batch takes 200 ms and all else nothing; it is resumed after lines that a crash leaves."""
+    """By the run's clock a batch takes 200 ms, a callback 300 and all else nothing; the verdict names the callback.
+
+    It is resumed after lines that a crash leaves.
+    """
     clock, build = Clock(), loader.build_batches
+
+    class Late(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+            clock.now_s += 0.3
 
     def pass_time() -> bool:
         clock.now_s += 0.2
@@ -278,7 +298,9 @@ def test_a_real_run_accounts_for_its_steps_and_once_more_after_a_crash(
 
     monkeypatch.setattr(loader, "build_batches", timed)
     monkeypatch.setattr(loader, "Meter", lambda: Meter(clock))
+    monkeypatch.setattr("tests.support.own.Slow", Late)
     config = real_config(sample, tmp_path / "c.json", steps_per_epoch=17)
+    config = config.model_copy(update={"callbacks": [CallbackConfig(name="tests.support.own:Slow")]})
     loop.train(config, World(), tmp_path)
 
     whole = read_lines(tmp_path)
@@ -286,13 +308,20 @@ def test_a_real_run_accounts_for_its_steps_and_once_more_after_a_crash(
     # 17 steps, of which 5 are not counted.
     assert [line["step"] for line in read_intervals(tmp_path)] == [11, 17]
     for each in (first, second):
-        assert each["steps"] == 6 and each["seconds"] == pytest.approx(1.2)
-        assert each["images_per_second"] == pytest.approx(80) and each["input_wait_fraction"] == 1
-        means = {part: each[f"{part}_ms"]["mean"] for part in ("step", "wait", "compute", "reduce")}
-        assert means == {"step": 200, "wait": 200, "compute": 0, "reduce": 0}
+        assert each["steps"] == 6 and each["seconds"] == pytest.approx(3)
+        assert each["images_per_second"] == pytest.approx(32) and each["input_wait_fraction"] == 0.4
+        means = {name: each[f"{name}_ms"]["mean"] for name in ("step", *PARTS)}
+        assert means == dict.fromkeys(PARTS, 0) | {"step": 500, "wait": 200, "callbacks": 300}
+        assert each["callbacks"] == {"callbacks[0] Late": 300}
         # A batch made ahead of its use has waited since; without boxes a crop is an image.
         assert each["delay_ms"]["p50"] > 0 and each["images"] == each["files"] == 96
         assert each["straggler"] is None and 1e8 < each["memory_bytes"] < 1e11
+    verdict = diagnose_run(load_run(tmp_path))
+    assert verdict.kind == "callbacks" and verdict.advice == "callbacks[0] Late: less work in each batch"
+    assert verdict.headline == (
+        "CALLBACK-BOUND: callbacks take 60 % of a step's time; without, it could run up to 2.5 times as fast"
+    )
+    assert verdict.because == "of a step's 500.0 ms: wait 200.0, transfer 0.0, compute 0.0, callbacks 300.0, rest 0.0"
     assert {"crop", "finish"} <= {each["stage"] for each in first["stages"] + second["stages"]}
     (epoch,) = read_metrics(tmp_path)
     assert epoch["step"] == 17 and "interval" not in epoch

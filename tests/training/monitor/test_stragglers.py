@@ -8,12 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfpipe.training.monitor.stragglers import AT_LEAST_TIMES, Straggler, describe_stragglers, find_straggler
+from tfpipe.training.monitor.stragglers import AT_LEAST_TIMES, CAUSES, Straggler, describe_stragglers, find_straggler
 
 
-def rank(number: int, wait_ms: float = 10, compute_ms: float = 90, more_ms: float = 0) -> dict[str, Any]:
-    own_ms = wait_ms + compute_ms + more_ms
-    return {"rank": number, "host": f"n{number}", "wait_ms": wait_ms, "compute_ms": compute_ms, "own_ms": own_ms}
+def rank(number: int, wait_ms: float = 10, compute_ms: float = 90, **more_ms: float) -> dict[str, Any]:
+    parts = {
+        **{"wait_ms": wait_ms, "compute_ms": compute_ms, "transfer_ms": 0, "callbacks_ms": 0, "rest_ms": 0},
+        **more_ms,
+    }
+    return {"rank": number, "host": f"n{number}", **parts, "own_ms": sum(parts.values())}
 
 
 @pytest.mark.parametrize(
@@ -30,7 +33,13 @@ def rank(number: int, wait_ms: float = 10, compute_ms: float = 90, more_ms: floa
         ([rank(0, 400, 100), rank(1, 400, 100), rank(2, 400, 600)], Straggler(2, "n2", 2.0, "compute")),
         # Half of the ranks are slow: what the others wait for is not one rank.
         ([rank(0, 210), rank(1, 210), rank(2, 210), rank(3)], None),
-        ([rank(0, 0, 0), rank(1, 0, 0, 5)], None),
+        ([rank(0, 0, 0), rank(1, 0, 0, rest_ms=5)], None),
+        # Each part of a step is a cause.
+        *(
+            ([rank(0), rank(1), rank(2, 20, 100, **{part: 80})], Straggler(2, "n2", 2.0, cause))
+            for cause, (part, *_) in CAUSES.items()
+            if cause not in ("input", "compute")
+        ),
     ],
 )
 def test_the_straggler_of_an_interval(ranks: list[dict[str, Any]], expected: Straggler | None) -> None:

@@ -13,12 +13,15 @@ RECENT = 100
 
 
 class StepTimes(NamedTuple):
-    """Times of a step in seconds; `step_s` minus the next three is the time of the callbacks."""
+    """Times of a step in seconds; the six after `step_s` are its parts, which add up to it."""
 
     step_s: float  # from the end of the previous step to the end of this one
     wait_s: float  # wait for the input
+    transfer_s: float  # copy of the batch to the model's device, if the loop copies it
     compute_s: float  # training step without the allreduce
     reduce_s: float  # allreduce of the gradients: network, and wait for slower ranks; 0 with one rank
+    callbacks_s: float  # callbacks since the previous step's end
+    rest_s: float  # all else between two steps: the loop itself
     delay_s: float  # from the batch being ready to it being taken
 
     @property
@@ -32,14 +35,21 @@ class Times(NamedTuple):
 
     step_s: float
     wait_s: float
-    busy_s: float  # training step with the allreduce
+    transfer_s: float
+    busy_s: float  # from the taking of the batch to the end: transfer, training step and allreduce
     reduce_s: Any  # a float, or a scalar that converts to one
+    callbacks_s: float
     delay_s: float
 
     def read(self) -> StepTimes:
         """Returns the times as floats; waits for the device if it has not ended the step."""
-        reduce_s = float(self.reduce_s)
-        return StepTimes(self.step_s, self.wait_s, max(0.0, self.busy_s - reduce_s), reduce_s, self.delay_s)
+        training_s = self.busy_s - self.transfer_s
+        reduce_s = min(float(self.reduce_s), training_s)  # by another clock
+        rest_s = max(0.0, self.step_s - self.wait_s - self.busy_s - self.callbacks_s)
+        return StepTimes(
+            *(self.step_s, self.wait_s, self.transfer_s, training_s - reduce_s, reduce_s, self.callbacks_s),
+            *(rest_s, self.delay_s),
+        )
 
 
 class OpenStep(NamedTuple):
@@ -69,8 +79,11 @@ class Meter:
         """Durations of the last steps, from taking the batch to the end."""
         self.waited_s = 0.0
         """Seconds waited for batches since the pipeline began."""
+        self.spent_s: dict[str, float] = {}
+        """Seconds spent in callbacks since the start, by the names given to `spending`."""
         self._delayed_s: float | None = None
         self._ended_s = clock()
+        self._callbacks_s = 0.0
         self.restart()
 
     def restart(self) -> None:
@@ -81,14 +94,15 @@ class Meter:
 
     def begin_epoch(self, epoch: int) -> None:
         """Begins an epoch, counted from 1: the next step's time counts from now."""
-        self.epoch, self._ended_s = epoch, self.clock()
+        self.epoch, self._ended_s, self._callbacks_s = epoch, self.clock(), 0.0
 
     def take(self, next_batch: Callable[[], T], ready_at_s: Callable[[T], float | None] = lambda _: None) -> T:
         """Returns the next batch, which begins a step; `ready_at_s` gives the time of day it was ready at, if known."""
         began_s = self.clock()
         self.open = OpenStep("input", began_s)
         batch = next_batch()
-        self._taken_s, self.taken_at_s = self.clock(), self._wall_clock()
+        self._taken_s = self._moved_s = self.clock()
+        self.taken_at_s = self._wall_clock()
         self.open = OpenStep("step", began_s)
         self._batches += 1
         self._wait_s = self._taken_s - began_s
@@ -98,6 +112,29 @@ class Meter:
         if ready_s is not None:
             self._delayed_s = (self._delayed_s or 0.0) + self._delay_s
         return batch
+
+    def moved(self) -> None:
+        """Ends the copy of the batch to the model's device, which began when it was taken."""
+        self._moved_s = self.clock()
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Counts the time within `with` as the callbacks' of the step that ends next."""
+        began_s = self.clock()
+        try:
+            yield
+        finally:
+            # An epoch that begins within is no part of a step until then.
+            self._callbacks_s += self.clock() - max(began_s, self._ended_s)
+
+    @contextmanager
+    def spending(self, name: str) -> Iterator[None]:
+        """Adds the time within `with`, which lies in a callback, to `spent_s`."""
+        began_s = self.clock()
+        try:
+            yield
+        finally:
+            self.spent_s[name] = self.spent_s.get(name, 0.0) + self.clock() - began_s
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -112,9 +149,17 @@ class Meter:
         assert self.open is not None, "take() begins a step"
         self.recent_s.append(now_s - self.open.since_s)
         self.open = None
-        self.last = Times(now_s - self._ended_s, self._wait_s, now_s - self._taken_s, reduce_s, self._delay_s)
+        self.last = Times(
+            now_s - self._ended_s,
+            self._wait_s,
+            self._moved_s - self._taken_s,
+            now_s - self._taken_s,
+            reduce_s,
+            self._callbacks_s,
+            self._delay_s,
+        )
         self.steps += 1
-        self._ended_s = now_s
+        self._ended_s, self._callbacks_s = now_s, 0.0
         return self.last
 
     def stats(self, batch_size: int, iterator: Iterator[Any] | None, names: Sequence[str]) -> dict[str, Any]:

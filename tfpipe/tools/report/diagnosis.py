@@ -15,12 +15,14 @@ from tfpipe.training.monitor.stragglers import describe_stragglers
 
 # bench finds "cpu", "calls" (too few images at once) or "wait"; a run has one of the others.
 Kind = Literal["cpu", "calls", "wait", "straggler", "threads", "neighbour", "compute", "storage", "decode", "xml",
-    "transform", "python", "input"]  # fmt: skip
+    "transform", "python", "input", "transfer", "reduce", "callbacks", "rest"]  # fmt: skip
 
 # Threads or CPUs at least this busy are what bounds.
 BUSY = 0.8
 # A step that waits a smaller share of its time does not wait for its input.
 WAITS = 0.05
+# A part of a step besides input and model that takes a smaller share of its time is not what bounds.
+NOTED = 0.1
 # A smaller share of a step's time cannot be distinguished from 0: a host's speed drifts more from turn to turn.
 LITTLE = 0.05
 # Runnable threads without a CPU, per CPU: a model alone, with a thread per CPU, leaves it near 0; a model and a
@@ -47,6 +49,25 @@ REMEDIES = {
     "finish": 'data.dtype "uint8", and the conversion to floats in the model, on its device',
     "transform": "less work in data.transform: fewer ops, each on the whole batch; or the same ops as first layers of "
     f"the model, on its device; {CPUS}",
+}
+# Of a part of a step besides input and model: its headline, and what to change.
+PART_VERDICTS: dict[Kind, tuple[str, str]] = {
+    "transfer": (
+        "TRANSFER-BOUND: the copy of the batches to the device",
+        'data.dtype "uint8", and the conversion to floats in the model, on its device',
+    ),
+    "reduce": (
+        "ALLREDUCE-BOUND: the allreduce",
+        'a larger data.batch_size, training.compression "fp16", or other training.collectives, if ranks are alike',
+    ),
+    "callbacks": (
+        "CALLBACK-BOUND: callbacks",
+        "a larger training.interval and training.status, no training.log_positions, fewer checkpoints",
+    ),
+    "rest": (
+        "LOOP-BOUND: Keras' loop between the steps",
+        "a larger data.batch_size; or fewer processes on these CPUs",
+    ),
 }
 
 
@@ -156,7 +177,7 @@ def _wait_advice(figures: ChainFigures, top: StageCost) -> str:
 def diagnose_run(run: Run) -> Verdict:
     """Returns the main bottleneck of a run."""
     wait = run.wait_fraction
-    verdict = _straggler(run) or _too_many_threads(run)
+    verdict = _straggler(run) or _too_many_threads(run) or _other_part(run)
     if verdict is not None:
         return verdict
     if wait < WAITS:
@@ -164,7 +185,7 @@ def diagnose_run(run: Run) -> Verdict:
             "compute",
             "",
             f"COMPUTE-BOUND: a step waits {100 * wait:.1f} % of its time for input",
-            f"the rest is the model's; no work on the input pipeline can win more than {100 * wait:.1f} %",
+            f"{_account(run)}no work on the input pipeline can win more than {100 * wait:.1f} %",
             "a larger data.batch_size, training.precision, a faster device; data.cpu_fraction below 1 leaves more of "
             "the CPUs to a model that trains on them",
         )
@@ -175,6 +196,36 @@ def diagnose_run(run: Run) -> Verdict:
     if top is None:
         return Verdict("input", "", headline, "no trace says at which stage", "record one: --profile 10:20")
     return Verdict(top.kind, top.stage, headline, top.because, _advice(top, run))
+
+
+def _other_part(run: Run) -> Verdict | None:
+    """Returns a verdict if neither input nor model, but another part of a step takes long; else None."""
+    parts, wait = run.parts, run.wait_fraction
+    step_ms = sum(parts.values())
+    # In the allreduce a rank may wait for another one's input.
+    kinds = [kind for kind in PART_VERDICTS if kind != "reduce" or wait < WAITS]
+    shares: dict[Kind, float] = {kind: parts[kind] / step_ms for kind in kinds} if step_ms else {}
+    kind = max(shares, key=lambda each: shares[each], default=None)
+    if kind is None or shares[kind] < max(NOTED, wait):
+        return None
+    share, (what, advice) = shares[kind], PART_VERDICTS[kind]
+    longest, spent_ms = next(iter(run.callbacks.items()), ("", 0.0))
+    if kind == "callbacks" and spent_ms > parts[kind] / 2:
+        advice = f"{longest}: less work in each batch"
+    headline = f"{what} {'take' if kind == 'callbacks' else 'takes'} {100 * share:.0f} % of a step's time"
+    if share < 1:
+        headline += f"; without, it could run up to {1 / (1 - share):.1f} times as fast"
+    return Verdict(kind, "", headline, _account(run).removesuffix("; "), advice)
+
+
+def _account(run: Run) -> str:
+    """Returns the parts of a step, which add up to it, as text that another may follow; "" if they are not known."""
+    parts = run.parts
+    if not parts:
+        return ""
+    several = len(run.intervals[-1]["ranks"]) > 1
+    shown = [f"{name} {mean_ms:.1f}" for name, mean_ms in parts.items() if several or name != "reduce"]
+    return f"of a step's {sum(parts.values()):.1f} ms: {', '.join(shown)}; "
 
 
 def uses(run: Run) -> list[Use]:
@@ -228,7 +279,10 @@ def _straggler(run: Run) -> Verdict | None:
     rank, host, _, part = straggling.fixed
     what = {
         "input": f"compare its way to the data with another's by tfpipe bench, or trace it: --profile-ranks {rank}",
+        "transfer": "look at the link to its GPU",
         "compute": "look at what else runs there, at its clock and at its binding to CPUs",
+        "callbacks": 'callbacks[].ranks "first" puts a callback on rank 0 alone: less work in each batch there',
+        "rest": "look at what else runs there, and at its binding to CPUs",
     }
     headline = f"STRAGGLER: all ranks wait for rank {rank}"
     return Verdict("straggler", "", headline, str(straggling), f"the node {host}: {what[part]}")

@@ -1,6 +1,7 @@
 """Reads a run's directory: its config, the accounting of its intervals, and a trace."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ CONFIG = "config.json"
 # Written by tfpipe bench --profile instead of the accounting.
 PIPELINE_FILE = "pipeline.json"
 OF_RANK = "rank-[0-9]*"
+PARTS = ("wait", "transfer", "compute", "reduce", "callbacks", "rest")
+"""Parts of a step, which add up to it."""
 
 Interval = Mapping[str, Any]
 """An "interval" entry of metrics.jsonl, written by training/accounting.py."""
@@ -73,6 +76,22 @@ class Run:
         )
         shares = self.mean("cpu_fraction"), self.mean("queued_fraction")
         return Load(self.intervals[-1]["cores"], *shares, busy_ms / 1e3 / self.total("seconds"))
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Mean milliseconds of the parts of a step, which add up to it; {} if the intervals do not have all."""
+        if not self.intervals or not all("rest_ms" in interval for interval in self.intervals):
+            return {}
+        return {name: self.mean(f"{name}_ms", "mean") for name in PARTS}
+
+    @property
+    def callbacks(self) -> dict[str, float]:
+        """Mean milliseconds that a step spends in callbacks by name, the longest first."""
+        steps, sums = self.total("steps"), Counter[str]()
+        for interval in self.intervals:
+            for name, spent_ms in interval["callbacks"].items():
+                sums[name] += spent_ms * interval["steps"]
+        return {name: total_ms / steps for name, total_ms in sums.most_common()}
 
     def mean(self, name: str, part: str | None = None) -> float:
         """Returns the mean of a figure over intervals, weighted by seconds, or of its `part`, e.g. "p90", by steps."""

@@ -73,14 +73,18 @@ def _steps(run: Run) -> list[str]:
     widths, parts = (LABEL, 9, 9, 9, 9), ("mean", "p50", "p90", "p99")
     lines = [line(widths, "of a step, in ms", *parts)]
     notes = {
-        "step": "",
+        "step": "the sum of the next" if run.parts else "",
         "wait": "for its batch",
+        "transfer": "of the batch to the device",
         "compute": "the model",
         "reduce": "in the allreduce, where others are waited for",
+        "callbacks": "the config's and tfpipe's own",
+        "rest": "Keras' loop",
         "delay": "of a batch, from ready to used",
     }
     for name, note in notes.items():
-        if name == "reduce" and len(run.intervals[-1]["ranks"]) == 1:
+        earlier = any(f"{name}_ms" not in interval for interval in run.intervals)
+        if earlier or (name == "reduce" and len(run.intervals[-1]["ranks"]) == 1):
             continue
         figures = (f"{run.mean(f'{name}_ms', part):.1f}" for part in parts)
         lines.append(line(widths, f"  {name}", *figures, f"   {note}"))
@@ -147,9 +151,8 @@ def _rows(run: Run) -> list[tuple[str, str]]:
     rows = [("verdict", diagnose_run(run).kind), ("input wait", f"{100 * run.wait_fraction:.1f} %")]
     if run.intervals:
         rows.append(("images/s", f"{run.mean('images_per_second'):.0f}"))
-        rows += [
-            (f"{name}, ms a step", f"{run.mean(f'{name}_ms', 'mean'):.1f}") for name in ("step", "wait", "compute")
-        ]
+        parts = {name: run.mean(f"{name}_ms", "mean") for name in ("step", "wait", "compute")} | run.parts
+        rows += [(f"{name}, ms a step", f"{mean_ms:.1f}") for name, mean_ms in parts.items()]
         rows.append(("CPU", f"{100 * run.mean('cpu_fraction'):.0f} %"))
     if run.trace is not None:
         trace = run.trace

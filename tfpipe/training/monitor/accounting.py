@@ -43,6 +43,9 @@ class RankFigures(NamedTuple):
     cpu_fraction: float
     memory_bytes: float
     delay_ms: float
+    transfer_ms: float
+    callbacks_ms: float
+    rest_ms: float
 
 
 class Readings(NamedTuple):
@@ -51,6 +54,23 @@ class Readings(NamedTuple):
     used: Usage
     stages: Sequence[Stage]
     queued: Mapping[str, float]  # seconds that a thread was runnable but had no CPU
+    spent: Mapping[str, float]  # seconds in callbacks, by name
+
+
+class TimedCallbacks(keras.callbacks.CallbackList):
+    """The callbacks of a run as Keras' fit calls them, whose time the meter counts as a part of the steps."""
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        with self.model.meter.calling():
+            super().on_epoch_begin(epoch, logs)
+
+    def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
+        with self.model.meter.calling():
+            super().on_train_batch_begin(batch, logs)
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        with self.model.meter.calling():
+            super().on_train_batch_end(batch, logs)
 
 
 class Accounting(keras.callbacks.Callback):
@@ -96,7 +116,7 @@ class Accounting(keras.callbacks.Callback):
 
     def _read(self) -> Readings:
         stages_now = [] if self.record is None else stages(self.loader.iterator, self.names)
-        return Readings(usage(), stages_now, queued_s())
+        return Readings(usage(), stages_now, queued_s(), dict(self.loader.meter.spent_s))
 
     def _begin(self, readings: Readings) -> None:
         self.readings = readings
@@ -148,6 +168,10 @@ class Accounting(keras.callbacks.Callback):
             "images_per_second": round(len(steps) * self.throughput.images_per_step / seconds, 3),
             "input_wait_fraction": round(len(steps) * mean_wait_s / seconds, FRACTION_DIGITS),
             **distributions(steps),
+            "callbacks": {
+                name: round(1000 * (spent_s - before.spent.get(name, 0.0)) / len(steps), MS_DIGITS)
+                for name, spent_s in now.spent.items()
+            },
             "cpu_fraction": described[self.world.rank]["cpu_fraction"],
             "cores": self.cores,
             "queued_fraction": round(queued_since(before.queued, now.queued) / (seconds * self.cores), FRACTION_DIGITS),
@@ -186,9 +210,12 @@ def resident_bytes() -> int:
 
 def rank_figures(steps: Sequence[StepTimes], cpu_fraction: float, memory_bytes: int) -> RankFigures:
     """Returns the means over one rank's steps; a CPU fraction above 1, from threads on other ranks' CPUs, becomes 1."""
-    parts_s = [(step.wait_s, step.own_s, step.compute_s, step.delay_s) for step in steps]
-    wait_ms, own_ms, compute_ms, delay_ms = 1000 * np.mean(parts_s, axis=0)
-    return RankFigures(wait_ms, own_ms, compute_ms, min(1.0, cpu_fraction), memory_bytes, delay_ms)
+    own_ms = 1000 * float(np.mean([step.own_s for step in steps]))
+    mean = StepTimes(*(1000 * np.mean(steps, axis=0)).tolist())
+    return RankFigures(
+        *(mean.wait_s, own_ms, mean.compute_s, min(1.0, cpu_fraction), memory_bytes, mean.delay_s),
+        *(mean.transfer_s, mean.callbacks_s, mean.rest_s),
+    )
 
 
 def distributions(steps: Sequence[StepTimes]) -> dict[str, dict[str, float]]:

@@ -20,7 +20,10 @@ logger = logging.getLogger(__name__)
 BY_RANK = (
     ("wait_seconds", "wait_ms", 1e-3, "Mean wait of a step for its batch in the last interval."),
     ("own_seconds", "own_ms", 1e-3, "Mean time of a step without the allreduce in the last interval."),
+    ("transfer_seconds", "transfer_ms", 1e-3, "Mean time of a batch's copy to the model's device."),
     ("compute_seconds", "compute_ms", 1e-3, "Mean time of the training step without the allreduce."),
+    ("callbacks_seconds", "callbacks_ms", 1e-3, "Mean time of the callbacks of a step in the last interval."),
+    ("rest_seconds", "rest_ms", 1e-3, "Mean time between two steps besides the callbacks in the last interval."),
     ("delay_seconds", "delay_ms", 1e-3, "Mean time that a batch was ready before it was taken."),
     ("cpu_ratio", "cpu_fraction", 1.0, "Share of the rank's cores at work in the last interval."),
     ("memory_bytes", "memory_bytes", 1.0, "Resident memory at the end of the last interval."),

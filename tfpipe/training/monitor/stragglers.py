@@ -14,7 +14,19 @@ AT_LEAST_TIMES = 1.5
 # A straggler is fixed if the same rank is it in this share of the intervals with a straggler, and at least this often.
 FIXED_SHARE, FIXED_AT_LEAST = 0.75, 2
 
-Cause = Literal["input", "compute"]
+Cause = Literal["input", "transfer", "compute", "callbacks", "rest"]
+# The figure of a rank that a cause is, what it does if it is always the same rank, and if it is another each time.
+CAUSES: dict[Cause, tuple[str, str, str]] = {
+    "input": ("wait_ms", "waits for input", "loading is too slow everywhere"),
+    "transfer": (
+        "transfer_ms",
+        "copies batches to its device more slowly",
+        "copies to the devices are uneven everywhere",
+    ),
+    "compute": ("compute_ms", "computes more slowly", "computing is uneven everywhere"),
+    "callbacks": ("callbacks_ms", "spends longer in callbacks", "callbacks are uneven everywhere"),
+    "rest": ("rest_ms", "spends longer in Keras' loop", "Keras' loop is uneven everywhere"),
+}
 
 
 class Straggler(NamedTuple):
@@ -43,34 +55,32 @@ class Straggling(NamedTuple):
             ranks = ", ".join(
                 f"rank {rank} {'once' if count == 1 else f'{count} times'}" for rank, count in self.counts.items()
             )
-            what = {"input": "loading is too slow everywhere", "compute": "computing is uneven everywhere"}
-            return f"stragglers wander ({ranks}): {what[self.because]}"
+            return f"stragglers wander ({ranks}): {CAUSES[self.because][2]}"
         rank, host, times, because = self.fixed
-        what = {"input": "waits for input", "compute": "computes more slowly"}
         return (
             f"rank {rank} (host {host}) is {times:.1f} times slower than the others in {self.counts[rank]} of "
-            f"{self.intervals} intervals: {what[because]}"
+            f"{self.intervals} intervals: {CAUSES[because][1]}"
         )
 
 
 def find_straggler(ranks: Sequence[Mapping[str, Any]]) -> Straggler | None:
     """Returns the rank with the longest own time, if it is at least AT_LEAST_TIMES the others' median, else None.
 
-    `ranks` is the "ranks" of an interval: rank, host, and means of wait_ms, own_ms and compute_ms.
+    `ranks` is the "ranks" of an interval: rank, host, and means of own_ms and of its parts.
     """
     if len(ranks) < 2:
         return None
     slowest = max(ranks, key=lambda rank: rank["own_ms"])
     others = [rank for rank in ranks if rank is not slowest]
 
-    def excess_ms(part: str) -> float:
+    def excess_ms(cause: Cause) -> float:
+        part = CAUSES[cause][0]
         return slowest[part] - statistics.median(rank[part] for rank in others)
 
     usual_ms = statistics.median(rank["own_ms"] for rank in others)
     if usual_ms <= 0 or slowest["own_ms"] < AT_LEAST_TIMES * usual_ms:
         return None
-    because: Cause = "input" if excess_ms("wait_ms") >= excess_ms("compute_ms") else "compute"
-    return Straggler(slowest["rank"], slowest["host"], slowest["own_ms"] / usual_ms, because)
+    return Straggler(slowest["rank"], slowest["host"], slowest["own_ms"] / usual_ms, max(CAUSES, key=excess_ms))
 
 
 def describe_stragglers(intervals: Sequence[Mapping[str, Any]]) -> Straggling | None:
