@@ -62,6 +62,19 @@ for backend, connect in {"mpi": World.mpi, "horovod": World.detect, "tensorflow"
                 assert cause.startswith("rank 1: Traceback") and "in work" in cause, cause
             else:
                 raise AssertionError("rank 1's error did not reach this rank")
+    world.agree({"seed": 1, "sizes": [[0, 128], [6, 224]]})
+    try:
+        world.agree({"seed": 1, "epochs": [3, 4, 4][world.rank]})
+    except ConfigError as error:
+        assert "differ:\\n  epochs: 3 on rank 0, 4 on ranks 1, 2\\nstart" in str(error), error
+    else:
+        raise AssertionError("a difference was not noticed on this rank")
+    try:
+        world.share(range(8 + world.rank // 2), list)
+    except ConfigError as error:
+        assert "share out: 8 on ranks 0, 1, 9 on rank 2" in str(error), error
+    else:
+        raise AssertionError("another number of items was not noticed on this rank")
     assert world.gather(world.rank) == [0, 1, 2], "no collective is left half done"
     assert world.threads >= 1 and world.local_size == 3 and world.local_rank == world.rank
     print("fine", backend, world.rank)
@@ -274,6 +287,42 @@ def test_ranks_train_under_launchers_that_mpi_does_not_know(sample: SampleData, 
     assert (first.code, second.code) == (0, 0), first.err + second.err
     assert "bit-identical on all 2 ranks" in first.err
     assert second.out == ""
+
+
+@pytest.mark.parametrize(
+    ("different", "said"),
+    [
+        ("--set data.seed=1", "  data.seed: 0 on rank 0, 1 on rank 1\n"),
+        pytest.param(
+            "--set data.train_filelist={list}",
+            "  the train data's file names: ",
+            marks=pytest.mark.full("the comparison is one; data/test_contract.py has what differs in the data"),
+        ),
+        pytest.param(
+            "-l {list}.run",
+            '  --logdir: "{run}" on rank 0, "{list}.run" on rank 1\n',
+            marks=pytest.mark.full("as the seed's"),
+        ),
+    ],
+    ids=["settings", "data", "folder"],
+)
+@pytest.mark.parametrize(
+    "collectives",
+    ["tensorflow", *(pytest.param(name, marks=pytest.mark.full("they compare alike")) for name in ("horovod", "mpi"))],
+)
+def test_a_difference_between_ranks_is_named_before_the_first_step(
+    sample: SampleData, tmp_path: Path, different: str, said: str, collectives: str
+) -> None:
+    """Rank 1 alone has another seed, the same list in another order, or another run's directory."""
+    listed = tmp_path / "list.txt"
+    listed.write_text("\n".join(reversed(sample.train.read_text().splitlines())))
+    path = sample.config(tmp_path / "c.json", data={"test_filelist": None}, training={"collectives": collectives})
+    script = f'[ "$OMPI_COMM_WORLD_RANK" = 1 ] && set -- "$@" {different.format(list=listed)}; exec "$@"'
+    run = tmp_path / "run"
+    done = run_ranks(2, "bash", "-c", script, "bash", sys.executable, ROOT / "train.py", "-c", path, "-l", run)
+    assert done.code == 2, done.err
+    assert said.format(list=listed, run=run) in done.err, done.err
+    assert not (run / "metrics.jsonl").exists() and not [*tmp_path.rglob("*.npz")]
 
 
 def test_a_mistake_in_the_config_is_said_once(sample: SampleData, tmp_path: Path) -> None:

@@ -5,13 +5,14 @@ import os
 import pickle
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
+from tfpipe.collectives.agreement import check_equal
 from tfpipe.collectives.horovod import HorovodCollectives
 from tfpipe.collectives.jax import JaxCollectives
 from tfpipe.collectives.launch import Launch, find_launch, stray_size
@@ -257,6 +258,15 @@ class World:
         """Returns every rank's `value`, by rank, on every rank; without a backend, only this rank's."""
         return [value] if self.collectives is None else self.collectives.gather(value)
 
+    def agree(self, facts: Mapping[str, Any]) -> None:
+        """Checks that all ranks have equal `facts`, values for JSON by key, and one version; every rank must call.
+
+        Without a backend there is nothing to compare. Raises ConfigError, which names each key that differs, its values
+        and their ranks.
+        """
+        if self.connected:
+            check_equal(facts, self.gather)
+
     def sum(self, values: np.ndarray) -> np.ndarray:
         """Returns the sum of a float64 array over ranks, on every rank.
 
@@ -290,7 +300,7 @@ class World:
         from one that holds the rank's traceback. An interrupt, e.g. KeyboardInterrupt, ends its rank at once, and the
         program then ends the others. Without a backend only this rank's result is returned.
         """
-        if self._alone:
+        if not self.connected:
             return [work()]
         outcomes = self.gather(_attempt(work))
         for rank, outcome in enumerate(outcomes):
@@ -303,9 +313,11 @@ class World:
 
         `work` returns a result per item that it receives, in order. Rank r gets the items r, r + size, r + 2 * size and
         so on; without a backend, this rank gets all. Errors are raised as by `on_all`. Every rank must call, with the
-        same items.
+        same items; ConfigError if they have other numbers of items.
         """
-        shares = self.on_all(lambda: work(self.mine(items)))
+        lengths, shares = zip(*self.on_all(lambda: (len(items), work(self.mine(items)))), strict=True)
+        if len(set(lengths)) > 1:
+            self.agree({"the number of files or images to share out": len(items)})
         return [shares[number % len(shares)][number // len(shares)] for number in range(len(items))]
 
     def from_rank0(self, work: Callable[[], T]) -> T:
@@ -313,7 +325,7 @@ class World:
 
         Without a backend, every rank runs `work()` itself.
         """
-        if self._alone:
+        if not self.connected:
             return work()
         attempt = _attempt(work) if self.rank == 0 else None
         # A user's own World may have nothing but a gather.
@@ -323,8 +335,9 @@ class World:
         return outcome.result
 
     @property
-    def _alone(self) -> bool:
-        return self.backend == "none" or self.size == 1
+    def connected(self) -> bool:
+        """Whether there are other ranks, and a backend that reaches them."""
+        return self.backend != "none" and self.size > 1
 
 
 class _Outcome(NamedTuple):

@@ -57,6 +57,26 @@ def test_batches_are_those_of_the_dataset(config: Config, split: str) -> None:
             assert [len(list(loader)), len(list(loader))] == [len(loader)] * 2
 
 
+@pytest.mark.parametrize("key", ["seed", "train_filelist"])
+def test_ranks_that_only_a_gather_connects_are_compared_where_they_meet(
+    config: Config, sample: SampleData, tmp_path: Path, key: str
+) -> None:
+    """Another seed, and the same images in another order."""
+    (tmp_path / "list.txt").write_text("\n".join(reversed(sample.train.read_text().splitlines())))
+    value = {"seed": 7, "train_filelist": tmp_path / "list.txt"}[key]
+    other = config.model_copy(update={"data": config.data.model_copy(update={key: value, "index": None})})
+    gather = Gather(2)
+    loaders = [Loader(each, world=World(n, 2), gather=gather.of(n)) for n, each in enumerate([config, other])]
+
+    def message(loader: Loader) -> str:
+        with pytest.raises(ConfigError) as caught:
+            loader.state_dict()
+        return str(caught.value)
+
+    (said,) = {*on_all(message, loaders)}
+    assert "data.seed: 0 on rank 0, 7 on rank 1" in said if key == "seed" else "the train data's file names: " in said
+
+
 def test_a_state_goes_on_with_the_very_next_crop_on_any_number_of_ranks(config: Config) -> None:
     """Two ranks become three, and one; what they had prefetched is not lost."""
     with Loader(config, positions=True) as whole:

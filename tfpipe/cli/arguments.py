@@ -1,8 +1,9 @@
 """Arguments that several commands take, and what their values stand for."""
 
 import argparse
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from tfpipe.collectives.launch import find_launch
 from tfpipe.config import Config, DataConfig, load_config
+from tfpipe.config.ranks import shared_settings
 from tfpipe.data.runtime.tracing import Window
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, masked
@@ -173,10 +175,25 @@ def share(text: str) -> tuple[int, int]:
     return int(rank), int(size)
 
 
-def launched_world() -> World:
-    """Returns the world of a launcher's ranks, connected by MPI, or that of a single process."""
+# Arguments of a command that a rank may have for itself. The content of the config is compared.
+OWN = ("run", "debug", "config", "set", "interop", "intraop", "processes")
+
+
+def shared(args: argparse.Namespace, config: Config | DataConfig) -> dict[str, Any]:
+    """Returns what all ranks of a command must share: its arguments by flag, and the config's settings by key."""
+    given = {f"--{name.replace('_', '-')}": value for name, value in vars(args).items() if name not in OWN}
+    return {**json.loads(json.dumps(given, default=str)), **shared_settings(config)}
+
+
+def launched_world(facts: Mapping[str, Any] | None = None) -> World:
+    """Returns the world of a launcher's ranks, connected by MPI, or that of a single process.
+
+    Raises ConfigError if the ranks differ in `facts`, or cannot be connected.
+    """
     launch = find_launch()
-    return World() if launch is None or launch.size == 1 else World.mpi()
+    world = World() if launch is None or launch.size == 1 else World.mpi()
+    world.agree(facts or {})
+    return world
 
 
 def quiet_tensorflow(args: argparse.Namespace) -> AbstractContextManager[None]:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from tfpipe.cli.arguments import add_set, choose_backend, launched_world, quiet_tensorflow, read_config
+from tfpipe.cli.arguments import add_set, choose_backend, launched_world, quiet_tensorflow, read_config, shared
 from tfpipe.config import Config
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -38,12 +38,13 @@ def read_trained(args: argparse.Namespace) -> Config:
     return read_config(args).at(None)
 
 
-def start_trained(args: argparse.Namespace) -> World:
-    """Starts TensorFlow and Keras' backend, and connects the ranks of a launcher."""
-    choose_backend()
+def start_trained(args: argparse.Namespace, config: Config) -> World:
+    """Starts TensorFlow and Keras' backend, and connects the ranks of a launcher, which must have the same `config`."""
+    backend = choose_backend()
     with quiet_tensorflow(args):
-        world = launched_world()
+        world = launched_world(shared(args, config) | {"KERAS_BACKEND": backend})
         from tfpipe.training.devices import check_gpus, configure_devices
+
 
         configure_devices(world)
         check_gpus(world)

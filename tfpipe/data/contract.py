@@ -2,10 +2,13 @@
 
 import hashlib
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tfpipe.collectives.agreement import check_equal
+from tfpipe.config.ranks import shared_settings
 from tfpipe.data.annotations.cleaning import Boxes
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.weighted import WeightedOrder, widths
@@ -62,6 +65,20 @@ def data_contract(split: Split) -> dict[str, Any]:
         **{f"data.{name}": value for name, value in data.items()},
         "data.resize": split.config.stored_resize,
     }
+
+
+def check_ranks(split: Split, gather: Callable[[Any], list[Any]]) -> None:
+    """Checks that the ranks that `gather` reaches have the same settings and data; all of them must call.
+
+    Folders of the data may differ, and so may the versions of tables, which a node's copy does not have. Raises
+    ConfigError, which names what differs.
+    """
+    held = {
+        f"the {split.catalog.split} data's {name}": value
+        for name, value in data_contract(split).items()
+        if not name.startswith("data.") and name != VERSION
+    }
+    check_equal({**shared_settings(split.config), **held}, gather)
 
 
 def breaches(then: dict[str, Any], now: dict[str, Any]) -> list[str]:

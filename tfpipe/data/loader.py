@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfpipe.config.by_epoch import by_epoch
 from tfpipe.data.batch import Batch, joined
-from tfpipe.data.contract import breaches, data_contract
+from tfpipe.data.contract import breaches, check_ranks, data_contract
 from tfpipe.data.crop_counts import check_share, crops_left, crops_of_a_pass, crops_of_a_sample
 from tfpipe.data.epochs import Epochs, OnePass
 from tfpipe.data.failures.batches import Batches, PhasedBatches
@@ -80,8 +80,8 @@ class Loader(Epochs):
             **keys: if `data` is no config, keys of the section `data`, as tfpipe.load takes them.
 
         Raises:
-            ConfigError: a key is unknown, a filelist, a label or an annotation folder cannot be used, or this rank
-                would get no crop.
+            ConfigError: a key is unknown, a filelist, a label or an annotation folder cannot be used, this rank would
+                get no crop, or the ranks that are connected differ in the settings or the data.
             ValueError: `timeout_s` is no time.
         """
         if timeout_s is not None and not timeout_s > 0:
@@ -94,10 +94,13 @@ class Loader(Epochs):
         self.data: Split = loaded
         if loaded.training:
             check_share(loaded)
+        self._gather, self._put_on = gather or world.gather, device
+        self._compared = world.connected
+        if world.connected and catalog is not None:
+            self._compare_ranks()
         self._positions, self._ready, self._named = positions, ready, named
         extras = ("ready", ready), ("positions", positions), ("named", named)
         self._extras = tuple(name for name, wanted in extras if wanted)
-        self._gather, self._put_on = gather or world.gather, device
         self._build_batches = partial(marked(build_batches) if marks else build_batches, with_ready=ready)
         self._timeout_s = timeout_s or config.data.stall_timeout_s or math.inf
         self._start = Stream.start(world.size)
@@ -190,8 +193,11 @@ class Loader(Epochs):
     def state_dict(self) -> dict[str, Any]:
         """Returns the state as plain data for JSON, the same on every rank; every rank must call it.
 
-        Raises ConfigError if the ranks are not connected, and there is no `gather`.
+        Raises ConfigError if the ranks differ in the settings or the data, or if they are not connected, and there is
+        no `gather`.
         """
+        if not self._compared:
+            self._compare_ranks()
         rank, stream = self.world.rank, self._progress.stream
         with self._lock:
             used, rest = self._progress.used, self.rest()
@@ -352,6 +358,11 @@ class Loader(Epochs):
         build = partial(build, catalog=self.data)
         whole = cache(lambda: build(resume=start))
         return lambda rest: whole() if rest is start else build(resume=rest)
+
+    def _compare_ranks(self) -> None:
+        """Checks that all ranks have the same settings and data; those of a `gather` meet in `state_dict` only."""
+        check_ranks(self.data, self._gather)
+        self._compared = True
 
     def _look(self, end: bool = False) -> None:
         if self._finder is not None:

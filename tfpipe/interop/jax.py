@@ -71,12 +71,16 @@ class Loader(AheadLoader):
                 number of batches of a sharded test pass is not known.
         """
         world = world or world_of(jax.process_index(), jax.process_count(), _gather)
-        if gather is None and world.backend == "none":
+        # The ranks of a `world` of another size are not JAX's processes.
+        own = world.backend == "none" and jax.process_count() == world.size > 1
+        if own and gather is None:
             gather = _gather
         options: dict[str, Any] = {"timeout_s": timeout_s, "catalog": catalog, "gather": gather, **keys}
         super().__init__(data, split, world, AHEAD, positions, **options)
         if self.config.data.targets.ragged:
             raise ConfigError("tfpipe.jax: JAX has no ragged arrays: set data.targets.ragged to false")
+        if own:
+            self._compare_ranks()
         self._place: Place = device if sharding is None else sharding
         self._full = _most_batches(self) if split == "test" and sharding is not None else None
 

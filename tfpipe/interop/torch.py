@@ -76,11 +76,16 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
         target = torch.device("cpu" if device is None else device)
         if target.type == "cuda" and target.index is None:
             target = torch.device("cuda", torch.cuda.current_device())
-        if gather is None and dist.is_available() and dist.is_initialized():
+        world = world or _world()
+        # The ranks of a `world` of another size are not those of torch.distributed.
+        own = dist.is_available() and dist.is_initialized() and dist.get_world_size() == world.size > 1
+        if own and gather is None:
             gather = _gather
         options: dict[str, Any] = {"timeout_s": timeout_s, "catalog": catalog, "gather": gather, **keys}
-        super().__init__(data, split, world or _world(), 0 if target.type == "cpu" else 1, positions, **options)
+        super().__init__(data, split, world, 0 if target.type == "cpu" else 1, positions, **options)
         self._device, self._channels_first = target, channels_first
+        if own:
+            self._compare_ranks()
 
     def __iter__(self) -> Iterator[Any]:
         if get_worker_info() is not None:

@@ -1,7 +1,8 @@
-"""Values as JSON text, which every reader of JSON accepts, and messages on how two sets of values differ."""
+"""Values as JSON text, which every reader of JSON accepts, by key, and messages on how two sets of them differ."""
 
 import json
 import math
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 
@@ -23,6 +24,21 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def leaves(sections: Mapping[str, Any], free: Collection[str] = ()) -> dict[str, Any]:
+    """Returns the values in nested dictionaries by key, e.g. "optimizer.args.momentum", without the keys `free`."""
+
+    def walk(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+        if key in free:
+            return
+        if isinstance(value, dict) and value:
+            for name, part in value.items():
+                yield from walk(part, f"{key}.{name}")
+        else:
+            yield key, value
+
+    return dict(leaf for name, section in sections.items() for leaf in walk(section, name))
 
 
 def differences(

@@ -20,6 +20,7 @@ from tfpipe.cli.arguments import (
     check_html,
     quiet_tensorflow,
     read_sized,
+    shared,
     whole,
     write_json,
 )
@@ -72,6 +73,7 @@ def run(args: argparse.Namespace) -> None:
     os.environ["KERAS_BACKEND"] = "tensorflow"
     with quiet_tensorflow(args):
         world = World.detect(horovod=False) if launch is None or launch.size == 1 else World.mpi()
+        world.agree(shared(args, config))
         from tfpipe.tools.bench import bench, ranks, sweep
         from tfpipe.tools.bench.text import as_json, render
 

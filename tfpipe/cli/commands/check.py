@@ -17,6 +17,7 @@ from tfpipe.cli.arguments import (
     launched_world,
     quiet_tensorflow,
     read_config,
+    shared,
     splits,
     write_json,
 )
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
     lists = {"train": config.train_filelist, "test": config.test_filelist}
     check_filelists([path for path in map(lists.get, checked) if isinstance(path, Path)])
     with quiet_tensorflow(args):
-        world = launched_world()
+        world = launched_world(shared(args, config))
         results = check(config, checked, world, args.processes)
     if world.rank > 0:
         return

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> None:
     open_source(config.data).check(test=True)
     if args.picture is not None:
         open_figure(1, 1, "--picture")  # before a pass that may take long
-    world = start_trained(args)
+    world = start_trained(args, config)
     from tfpipe.tools.trained.confusion import as_json, class_table
     from tfpipe.tools.trained.evaluate import evaluate
     from tfpipe.training.monitor.record import metrics_line

@@ -6,7 +6,7 @@ needs. Under mpirun or srun, all ranks share the work. An interrupted build cont
 
 import argparse
 
-from tfpipe.cli.arguments import add_config, add_processes, add_split, launched_world, read_config, splits
+from tfpipe.cli.arguments import add_config, add_processes, add_split, launched_world, read_config, shared, splits
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> None:
     from tfpipe.prepare.index import build_index, verify_index
 
     config = read_config(args).data
-    world = launched_world()
+    world = launched_world(shared(args, config))
     for split in splits(args.split, config):
         if args.entry_points:
             found = build_entries(config, split, world, args.processes)

@@ -13,6 +13,7 @@ from tfpipe.cli.arguments import (
     launched_world,
     quiet_tensorflow,
     read_config,
+    shared,
     splits,
     whole,
 )
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError("--out is missing: the folder to pack into")
     config = read_config(args).data
     with quiet_tensorflow(args):
-        world = launched_world()
+        world = launched_world(shared(args, config))
         from tfpipe.prepare.pack import PackPlan, pack
 
         plan = PackPlan(args.kind, args.shards, args.quality)

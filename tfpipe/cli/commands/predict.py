@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> None:
         open_source(config.data).check(test=True)
     if not args.out.absolute().parent.is_dir():
         raise ConfigError(f"cannot write {args.out}: there is no folder {args.out.absolute().parent}")
-    world = start_trained(args)
+    world = start_trained(args, config)
     from tfpipe.tools.trained.predict import predict, write_predictions
 
     predicted = predict(config, args.model, args.inputs, args.top, world)

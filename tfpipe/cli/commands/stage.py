@@ -6,7 +6,7 @@ of the images.
 
 import argparse
 
-from tfpipe.cli.arguments import add_config, add_split, folder, launched_world, read_config, share, splits
+from tfpipe.cli.arguments import add_config, add_split, folder, launched_world, read_config, share, shared, splits
 from tfpipe.errors import ConfigError
 
 
@@ -24,7 +24,9 @@ def run(args: argparse.Namespace) -> None:
     from tfpipe.prepare.stage import Share, stage
 
     config = read_config(args).data
-    world = launched_world()
+    facts = shared(args, config)
+    del facts["--out"]  # each node has a disk of its own
+    world = launched_world(facts)
     if args.share is not None and world.size > 1:
         raise ConfigError("--share is of one process: leave it out under a launcher, where each rank has its own")
     check_filelists([*config.train_lists, config.test_filelist])

@@ -6,7 +6,16 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from tfpipe.cli.arguments import add_config, add_profile, choose_backend, quiet_tensorflow, ranks, read_config, whole
+from tfpipe.cli.arguments import (
+    add_config,
+    add_profile,
+    choose_backend,
+    quiet_tensorflow,
+    ranks,
+    read_config,
+    shared,
+    whole,
+)
 from tfpipe.collectives.launch import find_launch
 from tfpipe.config import Config
 from tfpipe.distributed import RUNS, Choice, World
@@ -85,6 +94,8 @@ def run(args: argparse.Namespace) -> None:
         from tfpipe.training.monitor.peers import watch_peers
 
         configure_devices(world, args.interop, args.intraop)
+        # Before anything that depends on them. Horovod's collectives start TensorFlow, which is then configured.
+        world.agree(shared(args, config) | {"KERAS_BACKEND": backend})
     run_dir = choose_run_dir(args.logdir, args.config, world, args.resume)
     window = args.profile if args.profile_ranks is None or world.rank in args.profile_ranks else None
     watch = watch_peers(world, partial(end_run, run_dir, world), limit_s=config.data.stall_timeout_s)

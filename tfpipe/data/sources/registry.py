@@ -7,8 +7,10 @@ from importlib import import_module
 
 from tfpipe.config import DataConfig
 from tfpipe.config.by_epoch import by_epoch
+from tfpipe.config.ranks import shared_settings
 from tfpipe.config.targets import OF_OBJECTS
 from tfpipe.data.catalog.weights import weighted
+from tfpipe.data.contract import check_ranks
 from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.split import Split, check_order
 from tfpipe.distributed import World
@@ -49,10 +51,14 @@ def load_split(
     """Loads `split`, "train" or "test", from the config's source, which `opened` opens; every rank must call.
 
     Raises ConfigError as Source.open does, and if weights cannot be used, lists cannot be mixed so, the training
-    samples are too few for the ranks, or crops of one size are stored and several are asked for.
+    samples are too few for the ranks, crops of one size are stored and several are asked for, or the ranks of `world`
+    differ in the settings or the data.
     """
     config = config.for_split(split)
-    loaded = opened(config).open(split, World.checked(world))
+    world = World.checked(world)
+    # Before the collectives, which depend on the settings.
+    world.agree(shared_settings(config) | {"the split": split})
+    loaded = opened(config).open(split, world)
     if loaded.stores != "images" and len(sizes := by_epoch(config.crop_image_size)) > 1:
         raise ConfigError(
             f"data.crop_image_size {json.dumps(sizes)} changes with the epochs, and {loaded.catalog.display_name} "
@@ -67,6 +73,8 @@ def load_split(
     loaded = replace(loaded, catalog=weighted(loaded.catalog, config))
     if loaded.training:
         check_order(loaded)
+    if world.connected:
+        check_ranks(loaded, world.gather)
     return loaded
 
 

@@ -4,7 +4,6 @@ import json
 import logging
 import math
 import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
-from tfpipe.util.json_text import to_json
+from tfpipe.util.json_text import leaves, to_json
 
 logger = logging.getLogger(__name__)
 
@@ -179,18 +178,7 @@ def contract_of(config: Config, split: Split) -> dict[str, Any]:
 
 def settings_of(config: Config) -> dict[str, Any]:
     """Returns the settings of the model and its training by key, e.g. "optimizer.args.learning_rate"."""
-
-    def leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
-        if key in FREE:
-            return
-        if isinstance(value, dict) and value:
-            for name, part in value.items():
-                yield from leaves(part, f"{key}.{name}")
-        else:
-            yield key, value
-
-    sections = config.model_dump(mode="json", exclude={"data", "accuracy", "validation"})
-    return dict(leaf for name, section in sections.items() for leaf in leaves(section, name))
+    return leaves(config.model_dump(mode="json", exclude={"data", "accuracy", "validation"}), FREE)
 
 
 def check_contract(state: State, contract: dict[str, Any], batch: GlobalBatch, anyway: bool) -> None:

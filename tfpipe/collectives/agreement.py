@@ -1,0 +1,67 @@
+"""The agreement of ranks: what all of them must have alike, compared before they work together."""
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Mapping
+from itertools import takewhile
+from typing import Any
+
+from tfpipe.errors import ConfigError, masked
+
+MOST, LENGTH, BEFORE = 10, 80, 20  # keys in a message, characters of a value, and those of them before a difference
+
+
+def check_equal(facts: Mapping[str, Any], gather: Callable[[Any], list[Any]]) -> None:
+    """Checks that all ranks that `gather` reaches have equal `facts`, values for JSON by key, and one version.
+
+    All of them must call. A key that a rank lacks is null there. Raises ConfigError on every rank, which names each key
+    that differs, with its values and their ranks.
+    """
+    # An import of the package from within it would be a circle.
+    facts = {"the version of tfpipe": sys.modules["tfpipe"].__version__, **facts}
+    # A digest suffices while all agree, which is nearly always.
+    text = json.dumps({name: json.dumps(value, sort_keys=True) for name, value in facts.items()}, sort_keys=True)
+    if len(set(gather(hashlib.sha256(text.encode()).hexdigest()))) == 1:
+        return
+    every: list[dict[str, str]] = [json.loads(each) for each in gather(text)]
+    names = dict.fromkeys(name for each in every for name in each)
+    values = {name: [each.get(name, "null") for each in every] for name in names}
+    lines = [f"{name}: {_by_rank(texts)}" for name, texts in values.items() if len(set(texts)) > 1]
+    if lines:
+        more = [f"and {len(lines) - MOST} more"] * (len(lines) > MOST)
+        raise ConfigError(
+            "\n  ".join(["the ranks must have the same settings and data, and differ:", *lines[:MOST], *more])
+            + "\nstart all of them with the same config, command and data; if they are of two launches with the same "
+            "MASTER_ADDR and MASTER_PORT, give each launch its own"
+        )
+
+
+def _by_rank(texts: list[str]) -> str:
+    """Returns each of the values with its ranks, e.g. "1 on ranks 0 to 2, 7 on rank 3"."""
+    ranks: dict[str, list[int]] = {}
+    for rank, text in enumerate(texts):
+        ranks.setdefault(masked(text), []).append(rank)
+    alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*ranks, strict=False))
+    begin = sum(1 for _ in alike) - BEFORE if max(map(len, ranks)) > LENGTH else 0
+    return ", ".join(f"{_part(text, max(begin, 0))} on {named(numbers)}" for text, numbers in ranks.items())
+
+
+def _part(text: str, begin: int) -> str:
+    """Returns the part of a value in which it differs from the others."""
+    end = begin + LENGTH
+    return "..." * (begin > 0) + text[begin:end] + "..." * (end < len(text))
+
+
+def named(ranks: list[int]) -> str:
+    """Returns the names of ranks, in rising order, e.g. "ranks 0 to 2, 5"."""
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and spans[-1][-1] == rank - 1:
+            spans[-1].append(rank)
+        else:
+            spans.append([rank])
+    texts: list[str] = []
+    for span in spans:
+        texts += map(str, span) if len(span) < 3 else [f"{span[0]} to {span[-1]}"]
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(texts[:MOST])}{' ...' * (len(texts) > MOST)}"
