@@ -103,8 +103,9 @@ def test_ranks_that_do_not_start_are_named_with_the_way_out(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_address_of_an_earlier_launch_does_no_harm(tmp_path: Path) -> None:
+def test_an_address_of_an_earlier_launch_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another program listens there by now; and rank 0 starts last."""
+    monkeypatch.setattr(rendezvous, "CONNECT_S", 0.5)
     found = []
     with socket.create_server(("127.0.0.1", 0)) as other:
         old = rendezvous.HubAddress(("127.0.0.1",), other.getsockname()[1], b"0" * 16)
@@ -158,6 +159,43 @@ def test_a_stranger_and_a_rank_of_another_size_are_not_let_in(tmp_path: Path) ->
                 if peer is not None:
                     assert str(peer) == "rank 1 on host node-1"
                     peer.connection.close()
+
+
+@pytest.mark.parametrize("again", [0, 1])
+def test_two_launches_of_one_identity_are_refused_on_all_their_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: int
+) -> None:
+    """The second launch's rank 0 or rank 1 comes while the first one waits for its last rank, which comes later."""
+    monkeypatch.setattr(rendezvous, "REFUSES_S", 3.0)
+    errors: list[Exception] = []
+
+    def rank(number: int) -> None:
+        try:
+            hub, _ = rendezvous.connect(Launch("a launcher of PyTorch", number, 3), tmp_path, WAIT_S)
+            hub.exchange(None, list)
+        except Exception as error:
+            errors.append(error)
+
+    def started(number: int) -> threading.Thread:
+        thread = threading.Thread(target=rank, args=(number,))
+        thread.start()
+        return thread
+
+    admitted = threading.Event()
+    admit = rendezvous._admit
+    monkeypatch.setattr(rendezvous, "_admit", lambda *args: (admit(*args), admitted.set()))
+    threads = [started(0), started(1)]
+    assert admitted.wait(WAIT_S)
+    second = started(again)
+    second.join(WAIT_S)
+    for thread in [*threads, second, started(2)]:
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+    assert len(errors) == 4 and all(
+        "both have the identity one: give each launch a MASTER_PORT" in str(e) for e in errors
+    )
+    assert sum(isinstance(error, LostRankError) for error in errors) == 1, "the rank that was admitted"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_launch_that_nothing_identifies_is_refused_without_mpi4py(

@@ -1,5 +1,7 @@
 """What identifies a launch, and what is none."""
 
+import json
+
 import pytest
 
 from tests.test_distributed import (
@@ -47,6 +49,27 @@ def test_the_ranks_of_a_launch_share_what_other_launches_do_not_have(environ: di
     assert launch_identity(launch, environ | other_rank) == identity
     if changed:
         assert launch_identity(launch, environ | {changed: "another"}) != identity
+
+
+@pytest.mark.parametrize("address", ["localhost", "127.0.0.1", "::1", "node17"])
+def test_an_address_of_the_loopback_is_another_launch_on_each_host(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """Two launches on hosts that share a file system have the same MASTER_ADDR and MASTER_PORT."""
+    cluster = {"cluster": {"worker": [f"{address}:1", f"{address}:2"]}, "task": {"type": "worker", "index": 0}}
+    for environ in (
+        PYTORCH | {"MASTER_ADDR": address},
+        TORCHRUN | {"MASTER_ADDR": address},
+        JAX | {"JAX_COORDINATOR_ADDRESS": f"{address}:1"},
+        {"TF_CONFIG": json.dumps(cluster)},
+    ):
+        launch = find_launch(environ)
+        assert launch is not None
+        identities = set()
+        for host in ("node1", "node2"):
+            monkeypatch.setattr("socket.gethostname", lambda host=host: host)
+            identities.add(launch_identity(launch, environ))
+        assert len(identities) == (1 if address == "node17" else 2), environ
 
 
 def test_hydra_does_not_identify_a_launch() -> None:

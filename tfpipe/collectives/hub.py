@@ -10,6 +10,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tfpipe.collectives.protocol import LostRankError
@@ -78,13 +79,15 @@ class Hub:
             for peer in self.peers:
                 self._send(peer, result)
         except LostRankError as error:
-            for peer in self.peers:
-                try:
-                    self._send(peer, _Failure(str(error).removeprefix("rank 0: ")))
-                except LostRankError:
-                    continue
+            self.fail(str(error).removeprefix("rank 0: "))
             raise
         return result
+
+    def fail(self, message: str) -> None:
+        """Lets the next exchange of each other rank raise LostRankError with a message; on rank 0."""
+        for peer in self.peers:
+            with suppress(LostRankError):
+                self._send(peer, _Failure(message))
 
     def own_address(self) -> str:
         """Returns this rank's end of its connection with rank 0; empty on rank 0."""

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -51,6 +53,8 @@ IDENTITIES = {
     "a launcher of PyTorch": ("MASTER_ADDR", "MASTER_PORT"),
     "a launcher of JAX": ("JAX_COORDINATOR_ADDRESS",),
 }
+# An address of the host itself, as the value of a variable or within JSON.
+LOOPBACK = re.compile(r'[="](localhost\b|127\.|\[?::1\b)')
 IDENTITY = "TFPIPE_LAUNCH"
 """Variable by which a user identifies a launch whose launcher does not."""
 
@@ -95,9 +99,22 @@ def stray_size(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def launch_identity(launch: Launch, environ: Mapping[str, str] = os.environ) -> str | None:
-    """Returns a text that the ranks of a launch share, and that no other launch has; None if nothing tells it."""
+    """Returns a text that the ranks of a launch share, and that no other launch has; None if nothing tells it.
+
+    An address of the loopback is that of another launch on each host, so the host's name comes with it.
+    """
     if IDENTITY in environ:
         return environ[IDENTITY]
+    text = _identity(launch, environ)
+    return f"{text} on {socket.gethostname()}" if text and LOOPBACK.search(text) else text
+
+
+def is_loopback(address: str) -> bool:
+    """Returns whether an address is that of its own host only."""
+    return LOOPBACK.search(f"={address}") is not None
+
+
+def _identity(launch: Launch, environ: Mapping[str, str]) -> str | None:
     if launch.launcher.startswith("a launcher of TensorFlow"):
         return json.dumps(json.loads(environ["TF_CONFIG"])["cluster"], sort_keys=True)
     names = next((names for name, names in IDENTITIES.items() if launch.launcher.startswith(name)), ())

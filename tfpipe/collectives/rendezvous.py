@@ -1,7 +1,8 @@
 """The rendezvous: rank 0 writes its address to a file on the shared file system, and the other ranks connect to it.
 
 The file is named after the launch, holds a random token that only its owner can read, and is removed when all ranks are
-connected. A file that an earlier launch left does no harm: its address does not answer, or does not know the token.
+connected. A file that an earlier launch left does no harm: its address does not answer, or does not know the token. If
+the rank 0 of another launch answers there, or a rank comes twice, nothing tells the two launches apart: both end.
 """
 
 import contextlib
@@ -13,10 +14,12 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from tfpipe.collectives.agreement import named
 from tfpipe.collectives.hub import Hub, Peer
 from tfpipe.collectives.launch import IDENTITY, Launch, launch_identity
 from tfpipe.errors import ConfigError
@@ -25,9 +28,11 @@ logger = logging.getLogger(__name__)
 
 TOKEN_BYTES = 16
 HELLO = struct.Struct(">QQ64s")  # rank, size, host name
-WELCOME = b"welcome!"
+WELCOME, REFUSED = b"welcome!", b"refused!"
 # Ranks may start minutes apart where many import TensorFlow from one file system.
 PATIENCE_S, SAY_AFTER_S, CONNECT_S = 180.0, 10.0, 5.0
+# A rank 0 that shares its launch's identity with another one tells so to the ranks that come within this time.
+REFUSES_S = 10.0
 
 
 class HubAddress(NamedTuple):
@@ -52,9 +57,17 @@ class Meeting(NamedTuple):
         where = f" (the address is in {self.path})" if self.path else ""
         return ConfigError(
             f"rank {self.launch.rank} of {self.size}, started by {self.launch.launcher}: {reason} within "
-            f"{self.patience_s:.0f} seconds{where}: all ranks must run, see this directory, and reach each other's "
-            "hosts; if this process is meant to be alone, unset the launcher's variables (RANK, WORLD_SIZE, "
-            "MASTER_ADDR ...) or give --no-horovod"
+            f"{self.patience_s:.0f} seconds{where}: all ranks must run, see this directory, reach each other's hosts, "
+            "and have the same KERAS_BACKEND and training.collectives; if this process is meant to be alone, unset the "
+            "launcher's variables (RANK, WORLD_SIZE, MASTER_ADDR ...) or give --no-horovod"
+        )
+
+    def shared(self) -> ConfigError:
+        """Returns the error of two launches that their variables do not tell apart."""
+        return ConfigError(
+            f"rank {self.launch.rank} of {self.size}, started by {self.launch.launcher}: the ranks of two launches "
+            f"meet in {self.path}, since both have the identity {launch_identity(self.launch)}: give each launch a "
+            f"MASTER_PORT of its own, or set {IDENTITY} to a new text, the same for all ranks of a launch"
         )
 
 
@@ -88,27 +101,74 @@ def _lead(meeting: Meeting) -> Hub:
     """Waits for all other ranks."""
     listener = socket.create_server(("", 0), backlog=min(meeting.size, 4096))
     with listener, contextlib.ExitStack() as told:
+        listener.settimeout(1.0)
         address = HubAddress(own_hosts(), listener.getsockname()[1], secrets.token_bytes(TOKEN_BYTES))
         if meeting.path is None:
             _by_mpi(address)
         else:
+            _check_alone(meeting)
             told.enter_context(_written(meeting.path, address))
         peers: dict[int, Peer] = {}
         say_s = time.monotonic() + SAY_AFTER_S
-        listener.settimeout(1.0)
         while len(peers) < meeting.size - 1:
-            missing = [rank for rank in range(1, meeting.size) if rank not in peers]
-            named = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing[:8]))}{' ...' * (len(missing) > 8)}"
+            missing = named([rank for rank in range(1, meeting.size) if rank not in peers])
             if time.monotonic() > meeting.until_s:
-                raise meeting.missing(f"{named} did not connect to {address.hosts[0]}:{address.port}")
+                raise meeting.missing(f"{missing} did not connect to {address.hosts[0]}:{address.port}")
             if time.monotonic() > say_s:
                 say_s += 2 * SAY_AFTER_S
-                logger.info("waits for %s of %d", named, meeting.size)
+                logger.info("waits for %s of %d", missing, meeting.size)
+            if _read(meeting.path) != [address]:
+                _check_alone(meeting)
             with contextlib.suppress(OSError):
-                peer = _accept(listener, address.token, meeting)
-                if peer is not None:
-                    peers[peer.rank] = peer
+                if (peer := _accept(listener, address.token, meeting)) is not None:
+                    _admit(peer, peers, meeting, partial(_accept, listener, address.token, meeting))
     return Hub(0, [peers[rank] for rank in sorted(peers)])
+
+
+def _check_alone(meeting: Meeting) -> None:
+    """Raises ConfigError if the rank 0 of another launch waits at the address in the file; it is told."""
+    for address in _read(meeting.path):
+        for host in address.hosts:
+            with contextlib.suppress(OSError):
+                _reach(host, address, meeting)
+
+
+def _admit(peer: Peer, peers: dict[int, Peer], meeting: Meeting, accept: Callable[[], Peer | None]) -> None:
+    """Adds a rank to `peers`, in the place of one whose connection is over.
+
+    Raises ConfigError if that rank is there already, or is a rank 0: they are of another launch. The ranks of both that
+    are there, or come within REFUSES_S, are told.
+    """
+    if peer.rank and not (peer.rank in peers and _is_there(peers[peer.rank])):
+        peer.connection.sendall(WELCOME)
+        peers[peer.rank] = peer
+        return
+    until_s = time.monotonic() + REFUSES_S
+    for other in peers.values():
+        Hub(0, [other]).fail(str(meeting.shared()))
+    stranger: Peer | None = peer
+    while time.monotonic() < until_s:
+        if stranger is not None:
+            with contextlib.suppress(OSError):
+                stranger.connection.sendall(REFUSED)
+            stranger.connection.close()
+        stranger = None
+        with contextlib.suppress(OSError):
+            stranger = accept()
+    raise meeting.shared()
+
+
+def _is_there(peer: Peer) -> bool:
+    """Returns whether a rank that has connected still holds its connection."""
+    peer.connection.settimeout(0)
+    try:
+        return peer.connection.recv(1, socket.MSG_PEEK) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        peer.connection.settimeout(CONNECT_S)
 
 
 def _accept(listener: socket.socket, token: bytes, meeting: Meeting) -> Peer | None:
@@ -119,8 +179,7 @@ def _accept(listener: socket.socket, token: bytes, meeting: Meeting) -> Peer | N
         received = connection.recv(TOKEN_BYTES + HELLO.size, socket.MSG_WAITALL)
         if len(received) == TOKEN_BYTES + HELLO.size and secrets.compare_digest(received[:TOKEN_BYTES], token):
             rank, size, host = HELLO.unpack(received[TOKEN_BYTES:])
-            if size == meeting.size and 0 < rank < size:
-                connection.sendall(WELCOME)
+            if size == meeting.size and rank < size:
                 return Peer(rank, host.rstrip(b"\0").decode(errors="replace"), connection)
     except OSError:
         pass
@@ -147,13 +206,16 @@ def _follow(meeting: Meeting) -> Hub:
 
 
 def _reach(host: str, address: HubAddress, meeting: Meeting) -> Peer:
-    """Connects to rank 0. Raises OSError if it is not there, or is that of another launch."""
+    """Connects to rank 0. Raises OSError if it is not there, or is another program; ConfigError if it refuses."""
     target = "localhost" if host == socket.gethostname() else host
     connection = socket.create_connection((target, address.port), CONNECT_S)
     try:
         hello = HELLO.pack(meeting.launch.rank, meeting.size, socket.gethostname().encode()[:64])
         connection.sendall(address.token + hello)
-        if connection.recv(len(WELCOME), socket.MSG_WAITALL) != WELCOME:
+        answer = connection.recv(len(WELCOME), socket.MSG_WAITALL)
+        if answer == REFUSED:
+            raise meeting.shared()
+        if answer != WELCOME:
             raise ConnectionError("another program answers")
     except BaseException:
         connection.close()
@@ -183,12 +245,14 @@ def _written(path: Path, address: HubAddress) -> Iterator[None]:
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)
+        if _read(path) == [address]:
+            path.unlink(missing_ok=True)
 
 
 def _read(path: Path | None) -> list[HubAddress]:
-    """Returns the address in the file, or nothing if it is not there yet."""
-    assert path is not None
+    """Returns the address in the file, or nothing if there is none, or not yet."""
+    if path is None:
+        return []
     try:
         hosts, port, token = json.loads(path.read_text())
         return [HubAddress(tuple(hosts), port, bytes.fromhex(token))]

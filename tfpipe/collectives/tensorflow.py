@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfpipe.collectives.connected import HubCollectives
-from tfpipe.collectives.launch import Launch
+from tfpipe.collectives.launch import Launch, is_loopback
 from tfpipe.collectives.protocol import Backend
 from tfpipe.collectives.rendezvous import PATIENCE_S
 from tfpipe.errors import TfpipeError
@@ -173,8 +173,3 @@ def reachable(addresses: Sequence[str], leader: Sequence[str]) -> list[str]:
     rank0 = outside[0] if outside else "127.0.0.1"
     # A rank that reaches rank 0 over the loopback is on its host.
     return [rank0 if not address or is_loopback(address) else address for address in addresses]
-
-
-def is_loopback(address: str) -> bool:
-    """Returns whether an address is that of its own host only."""
-    return address.startswith("127.") or address in ("::1", "[::1]")
