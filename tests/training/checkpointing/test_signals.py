@@ -1,4 +1,4 @@
-"""Signals: the first is noted, the second ends the process at once, also while Python is not listening."""
+"""Signals: the first is noted, a later one ends the process at once, also while Python is not listening."""
 
 import os
 import pty
@@ -8,12 +8,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support.commands import ROOT
 from tests.support.runs import wait_for
-from tfpipe.training.checkpointing.signals import SIGNALS, stop_on_signals
+from tfpipe.training.checkpointing import signals
+from tfpipe.training.checkpointing.signals import SIGNALS, Stop, stop_on_signals
 
 # A process that, once it has said so, waits in C as for a stalled read, where no Python handler runs, until its stdin
 # ends.
@@ -65,14 +67,27 @@ def test_the_first_signal_is_noted_and_the_process_goes_on(number: signal.Signal
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_the_second_signal_ends_the_process_at_once(number: signal.Signals) -> None:
-    process = started()
+def test_another_signal_ends_the_process_at_once(number: signal.Signals) -> None:
+    process, other = started(), signal.SIGTERM if number is signal.SIGINT else signal.SIGINT
     process.send_signal(number)
     assert f"{number.name}: finishes the step and saves" in process.stderr.readline()
     assert process.poll() is None
-    process.send_signal(number)
-    assert process.wait(60) == 128 + number
-    assert "exits at once" in process.stderr.read()
+    process.send_signal(other)
+    assert process.wait(60) == 128 + other
+    assert f"{other.name}: exits at once" in process.stderr.read()
+
+
+def test_the_same_signal_again_is_one_wish_for_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher forwards what a scheduler or a terminal has sent to all processes."""
+    now, ended = [100.0], []
+    monkeypatch.setattr(signals, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(signals.os, "_exit", ended.append)
+    stop = Stop()
+    for later_s, ends in ((0, False), (0, False), (0.1, False), (4.8, False), (0.2, True)):
+        now[0] += later_s
+        stop.ask(signal.SIGTERM)
+        assert stop.signal is signal.SIGTERM
+        assert ended == [128 + signal.SIGTERM] * ends
 
 
 # A process that writes to its terminal until it is told to stop, and then what it was told to the file of its argument.

@@ -1,4 +1,4 @@
-"""Signals that stop a run: after the first it finishes the step and saves, the second ends it at once."""
+"""Signals that stop a run: after the first it finishes the step and saves, a later one ends it at once."""
 
 import contextlib
 import logging
@@ -6,12 +6,16 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 logger = logging.getLogger(__name__)
 
 # Sent by job schedulers before the walltime is over, by Ctrl-C, and when a terminal is closed, e.g. by a lost ssh.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+# Within these seconds the same signal again is the same wish: torchrun, srun and others forward to their processes what
+# a scheduler or a terminal sends to all processes of the job.
+FORWARDED_S = 5.0
 
 
 class Stop:
@@ -19,18 +23,23 @@ class Stop:
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
+        self._asked_s = 0.0
 
     def __bool__(self) -> bool:
         return self.signal is not None
 
     def ask(self, received: signal.Signals) -> None:
-        """Stores the first signal; the second one ends the process."""
+        """Stores the first signal; a later one ends the process, unless it is the same within FORWARDED_S."""
+        now_s = time.monotonic()
+        if self.signal is received and now_s < self._asked_s + FORWARDED_S:
+            return
         if self.signal is not None:
             os.write(2, f"tfpipe: {received.name}: exits at once, nothing saved since the last checkpoint\n".encode())
             os._exit(128 + received)
-        self.signal = received
+        self.signal, self._asked_s = received, now_s
         # INFO is shown on rank 0 only, so that the message appears once.
-        logger.info("%s: finishes the step and saves; the next signal ends the run at once", received.name)
+        message = "%s: finishes the step and saves; the same signal after %.0f s, or another, ends the run at once"
+        logger.info(message, received.name, FORWARDED_S)
 
 
 @contextlib.contextmanager
