@@ -74,6 +74,13 @@ OPEN_MPI = {
     "PMIX_RANK": "3",
     "PMIX_NAMESPACE": "prterun-node-1@1",
 }
+# As recorded under prterun of PRRTE 3; Open MPI 5's mpirun is prterun too, and adds its own.
+PRTERUN = {
+    "PMIX_NAMESPACE": "prterun-vm-10691@1",
+    "PMIX_RANK": "1",
+    "PMIX_VERSION": "5.0.11rc1",
+    "PRTE_LAUNCHED": "1",
+}
 PALS = {
     "PALS_RANKID": "7",
     "PALS_NODEID": "1",
@@ -166,6 +173,8 @@ SETTINGS = {"HOROVOD_FUSION_THRESHOLD": "1", "OMPI_MCA_btl": "self", "SLURM_CONF
             Launch("mpirun (Open MPI)", 3, 4),
             id="mpirun-daemon-by-srun",
         ),
+        pytest.param(PRTERUN, Launch("prterun", 1, None), id="prterun"),
+        pytest.param(PRTERUN | OPEN_MPI, Launch("mpirun (Open MPI)", 3, 4), id="mpirun-is-prterun"),
         pytest.param(PBS | PALS, Launch("mpiexec (PALS)", 7, 8), id="pals"),
         pytest.param(HYDRA, Launch("mpiexec (PMI)", 2, 3), id="hydra"),
         pytest.param(SBATCH | HYDRA, Launch("mpiexec (PMI)", 2, 3), id="hydra-in-sbatch"),
@@ -198,6 +207,21 @@ SETTINGS = {"HOROVOD_FUSION_THRESHOLD": "1", "OMPI_MCA_btl": "self", "SLURM_CONF
 )
 def test_the_launcher_is_found(environ, expected):
     assert find_launch(environ) == expected
+
+
+@pytest.mark.parametrize("value", ["", " ", "one", "-1", "1.0"])
+@pytest.mark.parametrize(
+    "name", [*dict.fromkeys(name for _, *names in LAUNCHERS for name in names if name), "JAX_PROCESS_ID"]
+)
+def test_a_rank_or_size_that_is_no_number_is_refused_with_its_name(name: str, value: str) -> None:
+    """An empty variable would be one rank alone, of several."""
+    (environ,) = [
+        {rank: "0", **({size: "2"} if size else {}), "SLURM_STEP_ID": "0", "PRTE_LAUNCHED": "1"}
+        for _, rank, size in (*LAUNCHERS, ("", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES"))
+        if name in (rank, size)
+    ][:1]
+    with pytest.raises(ConfigError, match=rf'^{name} is "{value}", and a launcher sets it to a whole number: unset it'):
+        find_launch(environ | {name: value})
 
 
 @pytest.mark.parametrize(

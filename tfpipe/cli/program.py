@@ -12,7 +12,7 @@ from tfpipe import __version__
 from tfpipe.collectives.launch import find_launch
 from tfpipe.collectives.protocol import LostRankError, is_lost
 from tfpipe.distributed import end_other_ranks
-from tfpipe.errors import Stopped, TfpipeError
+from tfpipe.errors import ConfigError, Stopped, TfpipeError
 from tfpipe.util.console import configure_logging
 
 # Modules of tfpipe.cli.commands, in the order of --help.
@@ -31,7 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     elsewhere.
     """
     args = _parser().parse_args(argv)
-    launch = find_launch()
+    try:
+        launch = find_launch()
+    except ConfigError as error:
+        return _fail(str(error), error.exit_code, 0)
     rank = launch.rank if launch else 0
     configure_logging(rank, args.debug)
     try:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
+from tfpipe.errors import ConfigError
+
 
 class Launch(NamedTuple):
     """Rank and size that a launcher's environment gives this process."""
@@ -19,10 +21,12 @@ class Launch(NamedTuple):
 
 
 # Launchers and their variables for rank and size; the first whose rank is set wins. A Slurm batch script has
-# SLURM_PROCID too, so there a rank is recognised by SLURM_STEP_ID, which only srun sets.
+# SLURM_PROCID too, so there a rank is recognised by SLURM_STEP_ID, which only srun sets. Other launchers set PMIX_RANK
+# too, so that of prterun, which tells no size, counts only next to PRTE_LAUNCHED.
 LAUNCHERS = (
     ("horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE"),
     ("mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("prterun", "PMIX_RANK", ""),
     ("mpiexec (PALS)", "PALS_RANKID", "PMI_SIZE"),
     ("mpiexec (PMI)", "PMI_RANK", "PMI_SIZE"),
     ("aprun", "ALPS_APP_PE", "PMI_SIZE"),
@@ -43,6 +47,7 @@ SLURM_STEP = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
 IDENTITIES = {
     "horovodrun": ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"),
     "mpirun (Open MPI)": ("PMIX_NAMESPACE",),
+    "prterun": ("PMIX_NAMESPACE",),
     "mpiexec (PALS)": ("PALS_APID",),
     "mpiexec (PMI)": ("PMI_JOBID", *SLURM_STEP),
     "aprun": ("ALPS_APP_ID",),
@@ -60,15 +65,29 @@ IDENTITY = "TFPIPE_LAUNCH"
 
 
 def find_launch(environ: Mapping[str, str] = os.environ) -> Launch | None:
-    """Returns the launch that started this process as one of its ranks, or None."""
+    """Returns the launch that started this process as one of its ranks, or None.
+
+    Raises ConfigError if a launcher's rank or size is no number, e.g. empty: such processes would each work alone.
+    """
     if "TORCHELASTIC_RUN_ID" in environ:  # torchrun's own, which srun may have started once on each node
         return _framework_launch(environ)
     for launcher, rank, size in LAUNCHERS:
         if launcher == "srun" and environ.get("SLURM_STEP_ID", SLURM_OWN_STEPS[0]) in SLURM_OWN_STEPS:
             continue
+        if launcher == "prterun" and "PRTE_LAUNCHED" not in environ:
+            continue
         if rank in environ:
-            return Launch(launcher, int(environ[rank]), int(environ[size]) if size in environ else None)
+            return Launch(launcher, _number(environ, rank), _number(environ, size) if size in environ else None)
     return _framework_launch(environ)
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    if not environ[name].isdecimal():
+        raise ConfigError(
+            f'{name} is "{environ[name]}", and a launcher sets it to a whole number: unset it to work in one process, '
+            "or start the ranks with a launcher"
+        )
+    return int(environ[name])
 
 
 def _framework_launch(environ: Mapping[str, str]) -> Launch | None:
@@ -77,8 +96,8 @@ def _framework_launch(environ: Mapping[str, str]) -> Launch | None:
         if "MASTER_ADDR" in environ:
             name = "torchrun" if "TORCHELASTIC_RUN_ID" in environ else "a launcher of PyTorch (RANK, WORLD_SIZE)"
             return Launch(name, int(environ["RANK"]), int(environ["WORLD_SIZE"]), BY_TORCH)
-    with suppress(KeyError, ValueError):
-        rank, size = int(environ["JAX_PROCESS_ID"]), int(environ["JAX_NUM_PROCESSES"])
+    with suppress(KeyError):
+        rank, size = _number(environ, "JAX_PROCESS_ID"), _number(environ, "JAX_NUM_PROCESSES")
         return Launch("a launcher of JAX (JAX_PROCESS_ID)", rank, size, BY_JAX)
     # {"cluster": {"chief": [ADDRESS], "worker": [ADDRESS, ...], "ps": ...}, "task": {"type": "worker", "index": 0}}
     with suppress(KeyError, ValueError, TypeError):
