@@ -252,7 +252,7 @@ class World:
                 f"world: received {world!r}; accepted: a tfpipe.World, e.g. tfpipe.World(0, 2) for rank 0 of 2, or "
                 "what tfpipe.World.detect() returns"
             )
-        return world  # type: ignore[no-any-return]
+        return world
 
     def gather(self, value: T) -> list[T]:
         """Returns every rank's `value`, by rank, on every rank; without a backend, only this rank's."""

@@ -184,7 +184,7 @@ def numbered(sample: SampleData, columns: dict[str, str] | None = None, **keys: 
 
 def test_numbers_are_mixed_as_their_crops_are(sample: SampleData) -> None:
     with numbered(sample, targets="number", positions=True) as plain:
-        _, numbers, positions = next(plain)
+        _, numbers, positions = (part.numpy() for part in next(plain))
     mix = {"mixup": 0.8}
     with numbered(sample, targets="number", mix=mix) as mixed, numbered(sample, mix=mix, num_classes=32) as shares:
         found, (_, weights) = next(mixed)[1].numpy(), next(shares)

@@ -121,7 +121,10 @@ class Epochs(Iterator[Any]):
             "take the state of this one to it by state_dict() and load_state_dict()"
         )
 
-    __copy__ = __reduce__ = __deepcopy__
+    __copy__ = __deepcopy__
+
+    def __reduce__(self) -> NoReturn:
+        self.__deepcopy__()
 
     def __enter__(self) -> "Self":
         return self

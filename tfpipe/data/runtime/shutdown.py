@@ -81,8 +81,13 @@ def silent_at_exit(held: Held) -> Iterator[None]:
 def _register_holding() -> "weakref.WeakSet[Held]":
     everything = weakref.WeakSet[Held]()
     register_exit()  # handlers run in reverse order
-    atexit.register(lambda: [held.hold() for held in everything])
+    atexit.register(_hold_all)
     return everything
+
+
+def _hold_all() -> None:
+    for held in _register_holding():
+        held.hold()
 
 
 def _close_all() -> None:
