@@ -102,7 +102,7 @@ def cut(library: Native, form: Form, sizes: np.ndarray, windows: np.ndarray) -> 
         files, entries = tf.constant(form.files[part]), tf.constant(form.entries[part], tf.string)
         call = files, entries, sizes[part], np.arange(len(files)), windows[part], tf.zeros(0, tf.bool)
         start = time.process_time()
-        (crops,), refused = library.crops(*call, targets=[SIDE, SIDE, -1], views=1, channels=3, kernel=0)
+        (crops,), refused = library.crops(*call, targets=[SIDE, SIDE, -1, 0, 0], views=1, channels=3, kernel=0)
         taken_s += time.process_time() - start
         cut_out.append(crops.numpy()[~refused.numpy()])
     return taken_s, cut_out

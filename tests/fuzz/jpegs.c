@@ -106,9 +106,12 @@ static uint32_t ask(const uint8_t *data, int height, int width, struct asked *as
     asked->channels = data[1] & 1 ? 1 : 3;
     asked->kernel = data[1] >> 1 & 3;
     asked->targets[0] = asked->targets[1] =
-        (struct tfpipe_target){1 + data[2] % MOST_SIDE, 1 + data[3] % MOST_SIDE, data[7] & 64 ? data[4] : -1};
+        (struct tfpipe_target){1 + data[2] % MOST_SIDE, 1 + data[3] % MOST_SIDE, data[7] & 64 ? data[4] : -1, {0}};
     if (data[7] & 32) /* several sizes in one call */
-        asked->targets[1] = (struct tfpipe_target){1 + data[3] % MOST_SIDE, 1 + data[5] % MOST_SIDE, data[4] - 1};
+        asked->targets[1] = (struct tfpipe_target){1 + data[3] % MOST_SIDE, 1 + data[5] % MOST_SIDE, data[4] - 1, {0}};
+    if (data[6] & 4) /* the middle of what covers more */
+        for (int i = 0; i < 2; i++)
+            asked->targets[1].cover[i] = data[4 + i] + (i ? asked->targets[1].width : asked->targets[1].height);
     uint32_t state = data[4] * 0x01010101u + data[5] * 0x3779u;
     for (int i = 0; i < asked->count; i++) {
         const struct tfpipe_target *target = asked->targets + i % 2;

@@ -61,7 +61,7 @@ static uint8_t *part(FILE *file, size_t size) {
 static int make(tfpipe_scratch *scratch, const struct call *call, const int32_t *windows, const uint8_t *flips,
                 const void *operations, const uint8_t *data, uint8_t *out, size_t size) {
     int height = call->height, width = call->width, channels = call->channels, status;
-    struct tfpipe_target target = {height, width, call->level};
+    struct tfpipe_target target = {height, width, call->level, {0}};
     struct tfpipe_crop crops[MOST];
     if (call->windows > MOST) checked(NULL);
     for (int i = 0; call->function <= RESIZE && i < call->windows; i++)

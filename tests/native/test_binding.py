@@ -31,15 +31,16 @@ FULL = (90, 120)
 
 @tf.function(autograph=False)
 def crops(jpegs: tf.Tensor, sizes: tf.Tensor, images: tf.Tensor, windows: tf.Tensor, flips: tf.Tensor) -> tf.Tensor:
-    how = {"targets": [90, 120, -1], "views": 1, "channels": 3, "kernel": 0}
+    how = {"targets": [90, 120, -1, 0, 0], "views": 1, "channels": 3, "kernel": 0}
     (pixels,), refused = native.native().crops(jpegs, [], sizes, images, windows, flips, **how)
     return pixels, refused
 
 
-def test_targets_have_three_numbers_a_view_within_their_ranges() -> None:
+def test_targets_have_five_numbers_a_view_within_their_ranges() -> None:
     """As another version of the Python side might hand them over."""
     inputs = [encoded(picture(*FULL))], [], [FULL], [0], [[0, 0, *FULL]], tf.zeros(0, tf.bool)
-    for targets in ([90, 120], [90, 120, -1] * 2, [0, 120, -1], [90, -5, -1], [90, 120, 256], []):
+    few = [[0, 120, -1, 0, 0], [90, -5, -1, 0, 0], [90, 120, 256, 0, 0], [90, 120, -1, 89, 120], [90, 120, -1, 0, 120]]
+    for targets in ([90, 120, -1], [90, 120, -1, 0, 0] * 2, *few, []):
         with pytest.raises(tf.errors.InvalidArgumentError, match="TfpipeCrops: targets are not"):
             native.native().crops(*inputs, targets=targets, views=1, channels=3, kernel=0)
 

@@ -58,6 +58,40 @@ def test_crops_are_pillows_within_a_level(core: Core, kernel: str) -> None:
     assert beyond <= (SHARE * values if kernel == "bicubic" else 0)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_window_that_covers_is_the_middle_of_the_resized_one(core: Core, kernel: str) -> None:
+    """To the bit, for windows of all shapes, shrunk, enlarged and copied, mirrored and not; of JPEGs and of pixels."""
+    draw = random.Random(2)
+    core.kernel = kernel
+    for _ in range(examples(150)):
+        size, channels = (draw.randint(1, 150), draw.randint(1, 150)), draw.choice((3, 1))
+        target = draw.randint(1, 60), draw.randint(1, 60)
+        cover = target[0] + draw.choice((0, 1, 7, 40)), target[1] + draw.choice((0, 1, 7, 40))
+        cover = draw.choice((cover, (max(cover),) * 2))
+        window = draw.choice((window_of(draw, size), (0, 0, *size)))
+        high, wide = window[2:]
+        ratio = min(high / cover[0], wide / cover[1])
+        whole = round(high / ratio), round(wide / ratio)
+        if cover[0] == cover[1]:
+            whole = tuple(int(cover[0] * side / min(high, wide)) for side in (high, wide))
+        if max(whole) > 20_000:
+            continue
+        top, left = (round((side - part) / 2) for side, part in zip(whole, target, strict=True))
+        pixels, flip = generated_pixels(draw, *size)[..., :channels], draw.random() < 0.5
+        (right,) = core.resize(pixels, [window], whole)
+        right = right[top : top + target[0], left : left + target[1]]
+        (crop,) = core.resize(pixels, [window], target, [flip], cover=cover)
+        assert (crop == (right[:, ::-1] if flip else right)).all(), (size, window, cover, target)
+        jpeg = encoded(picture(*size, seed=draw.getrandbits(32)), subsampling=draw.randrange(3))
+        (right,) = core.resize(reference(jpeg, channels), [window], target, [flip], cover=cover)
+        (crop,) = core.crops(jpeg, size, [window], target, channels, [flip], cover=cover)
+        assert (crop == right).all(), (size, window, cover, target)
+
+
+def test_sides_to_cover_that_are_less_than_the_crop_are_refused(core: Core) -> None:
+    assert core.resize(np.zeros((9, 9, 3), np.uint8), [(0, 0, 9, 9)], (5, 5), cover=(4, 4)) == ARGUMENT
+
+
 @pytest.mark.parametrize("kernel", ["antialias", "bicubic", "area"])
 def test_noise_too_is_within_a_level_of_sums_without_rounding(core: Core, kernel: str) -> None:
     draw = random.Random(2)

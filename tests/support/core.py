@@ -58,13 +58,19 @@ class Crop(ctypes.Structure):
     _fields_ = (
         *(("window", ctypes.c_int32 * 4), ("height", ctypes.c_int32), ("width", ctypes.c_int32)),
         *(("mirrored", ctypes.c_int), ("pitch", ctypes.c_size_t), ("out", ctypes.c_void_p)),
+        *(("whole", ctypes.c_int64 * 2), ("first", ctypes.c_int64 * 2)),
     )
 
 
 class Target(ctypes.Structure):
     """struct tfpipe_target."""
 
-    _fields_ = (("height", ctypes.c_int32), ("width", ctypes.c_int32), ("level", ctypes.c_int32))
+    _fields_ = (
+        ("height", ctypes.c_int32),
+        ("width", ctypes.c_int32),
+        ("level", ctypes.c_int32),
+        ("cover", ctypes.c_int32 * 2),
+    )
 
 
 class Core:
@@ -114,12 +120,13 @@ class Core:
         channels: int = 3,
         flips: list[bool] | None = None,
         entries: bytes | None = None,
+        cover: tuple[int, int] = (0, 0),
     ) -> np.ndarray | int:
         """Returns crops (uint8 [k, *target, channels]), or the code of a refusal.
 
         Memory before and after the crops is checked to be as it was.
         """
-        found = self.views(jpeg, size, windows, [(*target, -1)] * len(windows), channels, flips, entries)
+        found = self.views(jpeg, size, windows, [(*target, -1, cover)] * len(windows), channels, flips, entries)
         return found if isinstance(found, int) else np.array(found, np.uint8).reshape(-1, *target, channels)
 
     def views(
@@ -127,12 +134,12 @@ class Core:
         jpeg: bytes,
         size: tuple[int, int],
         windows: list[tuple[int, int, int, int]],
-        targets: list[tuple[int, int, int]],
+        targets: list[tuple[Any, ...]],
         channels: int = 3,
         flips: list[bool] | None = None,
         entries: bytes | None = None,
     ) -> list[np.ndarray] | int:
-        """Returns crops of several sizes; targets: height, width and level of each."""
+        """Returns crops of several sizes; targets: height, width and level of each, and what it covers."""
         points = None if entries is None else ctypes.byref(Entries(entries, len(entries)))
         source = self.library.tfpipe_crops, jpeg, len(jpeg), points, *size
         return self._call(source, windows, targets, channels, flips)
@@ -144,23 +151,24 @@ class Core:
         target: tuple[int, int],
         flips: list[bool] | None = None,
         level: int = -1,
+        cover: tuple[int, int] = (0, 0),
     ) -> np.ndarray | int:
         """Returns the same crops of decoded pixels (uint8 [height, width, channels])."""
         memory = np.ascontiguousarray(pixels)
         source = self.library.tfpipe_resize, memory.ctypes.data, *memory.shape[:2]
-        found = self._call(source, windows, [(*target, level)] * len(windows), memory.shape[2], flips)
+        found = self._call(source, windows, [(*target, level, cover)] * len(windows), memory.shape[2], flips)
         return found if isinstance(found, int) else np.array(found, np.uint8).reshape(-1, *target, memory.shape[2])
 
     def _call(
         self,
         source: tuple,
         windows: list[tuple[int, int, int, int]],
-        targets: list[tuple[int, int, int]],
+        targets: list[tuple[Any, ...]],
         channels: int,
         flips: list[bool] | None,
     ) -> list[np.ndarray] | int:
         function, *image = source
-        guard, sizes = 64, [height * width * channels for height, width, _ in targets]
+        guard, sizes = 64, [height * width * channels for height, width, *_ in targets]
         # In the order of the windows, with a guard before and after each.
         starts = guard + np.cumsum([0, *(size + guard for size in sizes)])
         memory = np.full(starts[-1], 0xA5, np.uint8)
@@ -173,7 +181,7 @@ class Core:
         kernel = KERNELS.index(self.kernel)
         status = function(self.scratch, *image, ctypes.byref(crops), len(windows), channels, kernel)
         found = []
-        for start, size, (height, width, _) in zip(starts[:-1], sizes, targets, strict=True):
+        for start, size, (height, width, *_) in zip(starts[:-1], sizes, targets, strict=True):
             assert (memory[start - guard : start] == 0xA5).all()
             found.append(memory[start : start + size].reshape(height, width, channels))
         assert (memory[-guard:] == 0xA5).all()

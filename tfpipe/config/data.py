@@ -133,8 +133,9 @@ class DataConfig(Section):
     the crop's aspect ratio either way."""
     letterbox_level: Annotated[int, Field(ge=0, le=255)] = 114
     """Level of the rest of a letterbox, in all channels; YOLO's gray is 114."""
-    center_fraction: Fraction = 0.875
-    """Side of the "center" crop, as a share of the largest that fits."""
+    center_fraction: Annotated[float, Field(ge=0.001, le=1)] = 0.875
+    """Share of the image's shorter side in a "center" crop, timm's crop_pct: the image is resized until that side has
+    crop_image_size / center_fraction pixels, rounded down, and its middle is cut out. 224 of 256 pixels is 0.875."""
     flip: bool | None = None
     """Mirrors half of the training crops; null: only with "random_resized"."""
     augment: Augment = []

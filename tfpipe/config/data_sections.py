@@ -37,8 +37,8 @@ class RandomResizedCrop(Section):
     area: Annotated[tuple[Fraction, Fraction], RANGE] = (0.08, 1.0)
     """Smallest and largest share of the image's area, between which it is drawn uniformly."""
     aspect: Annotated[tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]], RANGE] = (3 / 4, 4 / 3)
-    """Smallest and largest width / height, drawn from uniformly by their logarithms. If ten draws of both do not fit into
-    the image, the crop is its middle, as far as these allow."""
+    """Smallest and largest width / height, drawn from uniformly by their logarithms. If ten draws of both do not fit
+    into the image, the crop is its middle, as far as these allow."""
     min_covered: Annotated[float, Field(ge=0, le=1)] | None = None
     """Smallest share of a box that the crop must cover, as in Szegedy et al. 2015 (Going Deeper with Convolutions); the
     whole image if 100 draws do not. Without a box the image is one. 0: the crop is anywhere, as torchvision's. null: 0,

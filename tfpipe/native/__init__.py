@@ -230,14 +230,14 @@ class Native(Core):
     crops: Callable[..., tuple[Any, Any]]
     """(jpegs (string [n]), entries (string [n]: their entry points, "" for none; or [0]), sizes (int32 [n, 2]: height,
     width), images (int64 [k]: number of the JPEG, ascending),
-    windows (int32 [k, 4 * views]), flips (bool [k * views], or [0]), targets (height, width and level of each view, in
-    a list; level: of what a window leaves free that keeps its aspect ratio, -1 to stretch it), views, channels, kernel
+    windows (int32 [k, 4 * views]), flips (bool [k * views], or [0]), targets (struct tfpipe_target
+    of crops.h: 5 numbers of each view, in a list), views, channels, kernel
     (an index of KERNELS), scans (the most that a JPEG may have; 0: any number)) -> crops (a list of uint8 [k, height,
     width, channels]), refused (bool [n]). The crops of a refused JPEG are undefined: decode it otherwise."""
     resize: Callable[..., Any]
-    """(image (uint8 [h, w, 1 or 3]), windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, level, kernel) ->
-    crops (uint8 [k, height, width, channels]), resized as by `crops`. Raises tf.errors.InvalidArgumentError for a
-    window beyond the image."""
+    """(image (uint8 [h, w, 1 or 3]), windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, level,
+    cover_height, cover_width, kernel) -> crops (uint8 [k, height, width, channels]), resized as by `crops`. Raises
+    tf.errors.InvalidArgumentError for a window beyond the image."""
     augment: Callable[..., Any]
     """(crops (uint8 [k, height, width, 1 or 3]), positions (int64 [k, 2]), seed (int64), steps (float64 [steps, 24], as
     draw.h describes them)) -> crops, in the same memory if no other op uses it."""

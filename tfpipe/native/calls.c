@@ -33,8 +33,12 @@ EXPORT void tfpipe_native_whole(const uint8_t *const *jpegs, const int64_t *leng
     const size_t pitch = (size_t)width * (size_t)channels, size = (size_t)height * pitch;
     tfpipe_scratch *scratch = tfpipe_scratch_take();
     for (int64_t i = 0; i < count; i++) {
-        struct tfpipe_crop crop = {{0, 0, height, width}, height, width,
-                                   flips && flips[i],     pitch,  crops + (size_t)i * size};
+        struct tfpipe_crop crop = {.window = {0, 0, height, width},
+                                   .height = height,
+                                   .width = width,
+                                   .mirrored = flips && flips[i],
+                                   .pitch = pitch,
+                                   .out = crops + (size_t)i * size};
         struct tfpipe_image image = {jpegs[i], (size_t)lengths[i], {0}, height, width, &crop, 1};
         refused[i] = !scratch || tfpipe_crop_image(scratch, &image, channels, TFPIPE_BILINEAR, i, crops);
     }
@@ -44,7 +48,8 @@ EXPORT void tfpipe_native_whole(const uint8_t *const *jpegs, const int64_t *leng
 /* Decodes a JPEG of height x width as a whole, without keeping its pixels. Returns 0 or TFPIPE_*. */
 EXPORT int tfpipe_native_try(const uint8_t *jpeg, int64_t length, int height, int width) {
     uint8_t pixel[3];
-    const struct tfpipe_crop crop = {{0, 0, height, width}, 1, 1, 0, sizeof pixel, pixel};
+    const struct tfpipe_crop crop = {
+        .window = {0, 0, height, width}, .height = 1, .width = 1, .pitch = sizeof pixel, .out = pixel};
     tfpipe_scratch *scratch = tfpipe_scratch_take();
     int status = scratch
                      ? tfpipe_crops(scratch, jpeg, (size_t)length, NULL, height, width, &crop, 1, 3, TFPIPE_BILINEAR)

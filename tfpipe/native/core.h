@@ -358,6 +358,7 @@ typedef void resize_row(uint8_t *out, const int16_t *row, const struct tap *taps
 /* An axis of a resize: how the target's pixels are made of the source's. */
 struct axis {
     int kernel, source, size; /* one of TFPIPE_BILINEAR, ...; pixels of the source and of the target */
+    int64_t whole, first;     /* pixels that the source is resized to, of which the target is a part, and the first */
     size_t bytes;             /* of memory that axis_set takes, a multiple of 8 */
     struct tap *pairs;        /* [size + MORE_TAPS], if two taps do, and taps is 0 */
     int taps;                 /* weights of a pixel, an even number */
@@ -366,10 +367,12 @@ struct axis {
 };
 
 /* taps.c: returns an axis without weights. */
-struct axis axis_of(int kernel, int source, int size);
+struct axis axis_of(int kernel, int source, int64_t whole, int64_t first, int size);
 /* Sets the weights, in the memory; mirrored: for the target's pixels from the last to the first. `weights` has room for
  * axis->taps. */
 void axis_set(struct axis *axis, void *memory, double *weights, int mirrored);
+/* Leaves source pixels out, at both ends of `length` pixels from `start` on, that a part of the whole does not need. */
+void axis_narrow(struct axis *axis, int *start, int *length);
 
 /* Adds up rows of n bytes by their weights, an even number of them, and leaves out `shift` of the sums' bits. Reads and
  * writes up to n + PAD. */

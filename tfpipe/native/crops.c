@@ -66,14 +66,20 @@ static void lap(struct job *job, int part) {
 static int min(int a, int b) { return a < b ? a : b; }
 static int max(int a, int b) { return a > b ? a : b; }
 
+/* Returns the axis of a crop's rows (0) or columns (1), without weights. */
+static struct axis axis_along(const struct job *job, const struct tfpipe_crop *wanted, int which) {
+    const int size = which ? wanted->width : wanted->height;
+    const int64_t whole = wanted->whole[which] ? wanted->whole[which] : size;
+    return axis_of(job->kernel, wanted->window[2 + which], whole, wanted->first[which], size);
+}
+
 /* Sets the crops and their weights. Windows were checked: they are within the image. */
 static int set_crops(struct job *job, tfpipe_scratch *scratch, const struct tfpipe_crop *wanted) {
     size_t count = (size_t)job->count, bytes = 0;
     job->ring = 2;
     int most = 0; /* weights of a pixel */
     for (size_t i = 0; i < count; i++) {
-        struct axis rows = axis_of(job->kernel, wanted[i].window[2], wanted[i].height);
-        struct axis columns = axis_of(job->kernel, wanted[i].window[3], wanted[i].width);
+        struct axis rows = axis_along(job, wanted + i, 0), columns = axis_along(job, wanted + i, 1);
         if (bytes > SIZE_MAX / 4) return TFPIPE_MEMORY;
         bytes += rows.bytes + columns.bytes;
         job->ring = max(job->ring, rows.taps);
@@ -92,12 +98,18 @@ static int set_crops(struct job *job, tfpipe_scratch *scratch, const struct tfpi
         crop->mirrored = wanted[i].mirrored;
         crop->out = wanted[i].out;
         crop->pitch = wanted[i].pitch;
-        crop->copied = crop->height == wanted[i].height && crop->width == wanted[i].width;
-        if (crop->copied) continue;
-        crop->rows = axis_of(job->kernel, crop->height, wanted[i].height);
-        crop->columns = axis_of(job->kernel, crop->width, wanted[i].width);
+        crop->rows = axis_along(job, wanted + i, 0);
+        crop->columns = axis_along(job, wanted + i, 1);
+        crop->copied = crop->height == crop->rows.whole && crop->width == crop->columns.whole;
+        if (crop->copied) {
+            crop->top += (int)wanted[i].first[0], crop->left += (int)wanted[i].first[1];
+            crop->height = wanted[i].height, crop->width = wanted[i].width;
+            continue;
+        }
         axis_set(&crop->rows, memory, weights, 0);
         axis_set(&crop->columns, memory + crop->rows.bytes, weights, crop->mirrored);
+        axis_narrow(&crop->rows, &crop->top, &crop->height);
+        axis_narrow(&crop->columns, &crop->left, &crop->width);
         memory += crop->rows.bytes + crop->columns.bytes;
     }
     return 0;
@@ -342,6 +354,10 @@ static int check_arguments(const struct job *job, const struct tfpipe_crop *crop
         if (crop->height < 1 || crop->width < 1 || crop->height > MAX_SIDE || crop->width > MAX_SIDE ||
             crop->pitch < (size_t)crop->width * (size_t)job->channels)
             return TFPIPE_ARGUMENT;
+        for (int i = 0; i < 2; i++)
+            if (crop->first[i] < 0 ||
+                (crop->whole[i] ? crop->whole[i] - (i ? crop->width : crop->height) : 0) < crop->first[i])
+                return TFPIPE_ARGUMENT;
         if (window[0] < 0 || window[1] < 0 || window[2] < 1 || window[3] < 1 || window[2] > image_height ||
             window[3] > image_width || window[0] > image_height - window[2] || window[1] > image_width - window[3])
             return TFPIPE_ARGUMENT;

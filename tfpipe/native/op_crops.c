@@ -6,18 +6,23 @@
 #include "record.h"
 #include "tf.h"
 
-enum { TOO_LARGE = 1 << 29 }; /* bytes of an image that TensorFlow refuses to decode: headers.TOO_LARGE */
+enum {
+    TOO_LARGE = 1 << 29, /* bytes of an image that TensorFlow refuses to decode: headers.TOO_LARGE */
+    NUMBERS = 5          /* of a target */
+};
 
 typedef struct {
     int32_t views, channels, kernel, scans;
     struct tfpipe_target targets[]; /* [views] */
 } Attributes;
-_Static_assert(sizeof(struct tfpipe_target) == 3 * sizeof(int32_t), "the attribute `targets` has another layout");
+_Static_assert(sizeof(struct tfpipe_target) == NUMBERS * sizeof(int32_t), "the attribute `targets` has another layout");
 
 enum { JPEGS, ENTRIES, SIZES, IMAGES, WINDOWS, FLIPS, INPUTS }; /* of the op */
 
 static int is_target(const struct tfpipe_target *target) {
-    return target->height > 0 && target->width > 0 && target->level >= -1 && target->level <= 255;
+    return target->height > 0 && target->width > 0 && target->level >= -1 && target->level <= 255 &&
+           ((!target->cover[0] && !target->cover[1]) ||
+            (target->cover[0] >= target->height && target->cover[1] >= target->width));
 }
 
 static void *crops_create(TF_OpKernelConstruction *construction) {
@@ -37,11 +42,11 @@ static void *crops_create(TF_OpKernelConstruction *construction) {
         TF_OpKernelConstruction_GetAttrInt32(construction, names[i], values[i], status);
     if (TF_GetCode(status) == TF_OK)
         TF_OpKernelConstruction_GetAttrInt32List(construction, "targets", (int32_t *)op->targets, size, status);
-    int right = TF_GetCode(status) == TF_OK && size == 3 * (int64_t)op->views;
+    int right = TF_GetCode(status) == TF_OK && size == NUMBERS * (int64_t)op->views;
     for (int v = 0; right && v < op->views; v++) right = is_target(op->targets + v);
     if (TF_GetCode(status) == TF_OK && !right)
         TF_SetStatus(status, TF_INVALID_ARGUMENT,
-                     "TfpipeCrops: targets are not a height, width and level of each view");
+                     "TfpipeCrops: targets are not a height, width, level and sides to cover of each view");
     if (TF_GetCode(status) != TF_OK) TF_OpKernelConstruction_Failure(construction, status);
     TF_DeleteStatus(status);
     return op;
@@ -170,7 +175,7 @@ const struct tfpipe_op tfpipe_crops_op = {
         "flips: bool",     /* [k * views], or [0]: none */
     },
     {
-        "targets: list(int)", /* [3 * views]: a struct tfpipe_target of each view */
+        "targets: list(int)", /* [5 * views]: a struct tfpipe_target of each view */
         "views: int >= 1",
         "channels: int >= 1",
         "kernel: int >= 0",
@@ -188,11 +193,12 @@ const struct tfpipe_op tfpipe_crops_op = {
 enum { IMAGE, CUT, MIRRORED, RESIZE_INPUTS }; /* of the op TfpipeResize */
 
 static void *resize_create(TF_OpKernelConstruction *construction) {
-    return tfpipe_new_state(construction, (const char *const[]){"height", "width", "level", "kernel"}, 4);
+    return tfpipe_new_state(
+        construction, (const char *const[]){"height", "width", "level", "cover_height", "cover_width", "kernel"}, 6);
 }
 
-static const char *resize_all(const int32_t attributes[4], TF_Tensor *const in[RESIZE_INPUTS], TF_Tensor *out) {
-    const struct tfpipe_target target = {attributes[0], attributes[1], attributes[2]};
+static const char *resize_all(const int32_t attributes[6], TF_Tensor *const in[RESIZE_INPUTS], TF_Tensor *out) {
+    const struct tfpipe_target target = {attributes[0], attributes[1], attributes[2], {attributes[3], attributes[4]}};
     const int count = (int)TF_Dim(in[CUT], 0), channels = (int)TF_Dim(in[IMAGE], 2);
     const uint8_t *flips = TF_Dim(in[MIRRORED], 0) ? TF_TensorData(in[MIRRORED]) : NULL;
     const int32_t *windows = TF_TensorData(in[CUT]);
@@ -204,7 +210,7 @@ static const char *resize_all(const int32_t attributes[4], TF_Tensor *const in[R
         crops[i] =
             tfpipe_place(&target, windows + 4 * (size_t)i, flips && flips[i], channels, pixels + (size_t)i * size);
     int status = scratch ? tfpipe_resize(scratch, TF_TensorData(in[IMAGE]), (int)TF_Dim(in[IMAGE], 0),
-                                         (int)TF_Dim(in[IMAGE], 1), crops, count, channels, attributes[3])
+                                         (int)TF_Dim(in[IMAGE], 1), crops, count, channels, attributes[5])
                          : TFPIPE_MEMORY;
     tfpipe_scratch_give(scratch);
     free(crops);
@@ -228,6 +234,8 @@ static void resize_compute(void *target, TF_OpKernelContext *context) {
                  (TF_Dim(in[MIRRORED], 0) != TF_Dim(in[CUT], 0) && TF_Dim(in[MIRRORED], 0)))
             message = "TfpipeResize: flips are neither [k] nor [0]";
     }
+    if (!message && size[3] && (size[3] < size[0] || size[4] < size[1]))
+        message = "TfpipeResize: the sides to cover are less than the crop's";
     if (TF_GetCode(status) == TF_OK && !message) {
         int64_t dims[4] = {TF_Dim(in[CUT], 0), size[0], size[1], TF_Dim(in[IMAGE], 2)};
         out = TF_AllocateOutput(context, 0, TF_UINT8, dims, 4, (size_t)(dims[0] * dims[1] * dims[2] * dims[3]), status);
@@ -244,7 +252,8 @@ const struct tfpipe_op tfpipe_resize_op = {
         "windows: int32", /* [k, 4]: top, left, height, width */
         "flips: bool",    /* [k], or [0]: none */
     },
-    {"height: int >= 1", "width: int >= 1", "level: int >= -1 = -1", "kernel: int >= 0"},
+    {"height: int >= 1", "width: int >= 1", "level: int >= -1 = -1", "cover_height: int >= 0 = 0",
+     "cover_width: int >= 0 = 0", "kernel: int >= 0"},
     {"crops: uint8"}, /* [k, height, width, channels] */
     resize_create,
     resize_compute,

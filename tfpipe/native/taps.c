@@ -13,15 +13,16 @@ static double cubic(double x) { /* Keys' (1981) with a = -0.5 */
 
 static double radius(const struct axis *axis) { /* of the kernel, in source pixels */
     return (axis->kernel == TFPIPE_BICUBIC ? 2 : 1) *
-           (axis->source > axis->size ? (double)axis->source / axis->size : 1.0);
+           (axis->source > axis->whole ? (double)axis->source / (double)axis->whole : 1.0);
 }
 
-struct axis axis_of(int kernel, int source, int size) {
-    struct axis axis = {.kernel = kernel, .source = source, .size = size};
+struct axis axis_of(int kernel, int source, int64_t whole, int64_t first, int size) {
+    struct axis axis = {.kernel = kernel, .source = source, .size = size, .whole = whole, .first = first};
     size_t pixels = (size_t)size + MORE_TAPS, bytes = pixels * sizeof *axis.pairs;
-    if (kernel != TFPIPE_BILINEAR && !(kernel == TFPIPE_ANTIALIAS && source <= size)) {
+    if (kernel != TFPIPE_BILINEAR && !(kernel == TFPIPE_ANTIALIAS && source <= whole)) {
         double width = 2 * radius(&axis);
-        int most = kernel == TFPIPE_AREA ? source / size + (source % size ? 2 : 0) : (int)width + (width > (int)width);
+        int most = kernel == TFPIPE_AREA ? (int)(source / whole) + (source % whole ? 2 : 0)
+                                         : (int)width + (width > (int)width);
         if (most > source) most = source;
         axis.taps = (most + 1) / 2 * 2;
         bytes = pixels * (sizeof *axis.low + (size_t)axis.taps * sizeof *axis.weights);
@@ -32,10 +33,10 @@ struct axis axis_of(int kernel, int source, int size) {
 
 static void set_pairs(const struct axis *axis, int mirrored) {
     int source = axis->source, size = axis->size;
-    double scale = (double)source / size;
+    double scale = (double)source / (double)axis->whole;
     for (int i = 0; i < size; i++) {
-        double at = (i + 0.5) * scale - 0.5;
-        int low = at < 0 ? 0 : (int)at; /* at most source - 1: (size - 0.5) * source / size - 0.5 < source */
+        double at = ((double)(axis->first + i) + 0.5) * scale - 0.5;
+        int low = at < 0 ? 0 : (int)at; /* at most source - 1: (whole - 0.5) * source / whole - 0.5 < source */
         if (low > source - 1) low = source - 1;
         int share = at < 0 || low == source - 1 ? 0 : (int)((at - low) * (1 << WEIGHT) + 0.5);
         if (share == 1 << WEIGHT) share--; /* twice this must fit in 16 bits: see blend_rows */
@@ -47,7 +48,7 @@ static void set_pairs(const struct axis *axis, int mirrored) {
 
 /* Sets the weights of source pixels from `low` on that overlap the target's pixel i; returns their number. */
 static int overlaps(const struct axis *axis, int i, int *low, double *weights) {
-    int64_t from = (int64_t)i * axis->source, to = from + axis->source, size = axis->size;
+    int64_t from = (axis->first + i) * axis->source, to = from + axis->source, size = axis->whole;
     int first = (int)(from / size), end = (int)((to + size - 1) / size);
     for (int k = first; k < end; k++) {
         int64_t begin = k * size > from ? k * size : from, stop = (k + 1) * size < to ? (k + 1) * size : to;
@@ -59,7 +60,7 @@ static int overlaps(const struct axis *axis, int i, int *low, double *weights) {
 
 /* The same of a kernel that widens where the image shrinks: Pillow's precompute_coeffs, with its rounding. */
 static int samples(const struct axis *axis, int i, int *low, double *weights) {
-    double reach = radius(axis), centre = (i + 0.5) * axis->source / axis->size;
+    double reach = radius(axis), centre = ((double)(axis->first + i) + 0.5) * axis->source / (double)axis->whole;
     double narrow = (axis->kernel == TFPIPE_BICUBIC ? 2 : 1) / reach;
     int first = (int)(centre - reach + 0.5), end = (int)(centre + reach + 0.5);
     if (first < 0) first = 0;
@@ -111,4 +112,18 @@ void axis_set(struct axis *axis, void *memory, double *weights, int mirrored) {
     axis->low = memory;
     axis->weights = (int16_t *)(void *)(axis->low + axis->size + MORE_TAPS);
     set_weights(axis, weights, mirrored);
+}
+
+void axis_narrow(struct axis *axis, int *start, int *length) {
+    if (axis->whole == axis->size) return;
+    int from = *length, to = 0;
+    for (int i = 0; i < axis->size; i++) {
+        int low = axis->taps ? axis->low[i] : axis->pairs[i].low, end = low + (axis->taps ? axis->taps : 2);
+        if (low < from) from = low;
+        if (end > to) to = end;
+    }
+    if (to > *length) to = *length;
+    for (int i = 0; i < axis->size + MORE_TAPS; i++) *(axis->taps ? axis->low + i : &axis->pairs[i].low) -= from;
+    *start += from;
+    *length = to - from;
 }

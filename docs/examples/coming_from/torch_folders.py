@@ -31,8 +31,8 @@ class Folder(torch.utils.data.Dataset):
     def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
         path, label = self.samples[number]
         image = Image.open(path).convert("RGB")
-        scale = RESIZED / min(image.size)
-        image = image.resize((int(scale * image.width), int(scale * image.height)), Image.Resampling.BILINEAR)
+        width, height = (int(RESIZED * side / min(image.size)) for side in image.size)
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
         left, top = round((image.width - SIDE) / 2), round((image.height - SIDE) / 2)
         pixels = np.array(image.crop((left, top, left + SIDE, top + SIDE)))
         return torch.from_numpy(pixels).permute(2, 0, 1), label

@@ -212,24 +212,9 @@ def test_without_an_object_there_is_no_crop_where_objects_have_the_labels():
         assert chooser(data_config(label_source="object", crop=crop), OBJECT)([], []) == ([], [])
 
 
-@pytest.mark.parametrize(
-    ("size", "target", "fraction", "window"),
-    [
-        ((100, 200), (50, 50), 1.0, [0, 50, 100, 100]),
-        ((100, 200), (50, 50), 0.5, [25, 75, 50, 50]),
-        ((100, 100), (50, 100), 1.0, [25, 0, 50, 100]),  # shaped like the target
-        ((256, 256), (224, 224), 0.875, [16, 16, 224, 224]),
-        ((1, 1), (224, 224), 0.1, [0, 0, 1, 1]),
-        ((1, 500), (2, 224), 0.5, [0, 222, 1, 56]),
-    ],
-)
-def test_the_center_crop_is_the_middle_and_only_one_of_many_objects(size, target, fraction, window):
-    choose = chooser(data_config(crop="center", crop_image_size=target, center_fraction=fraction), DIRECTORY)
-    assert choose(BOXES, [2, 2, 2], size) == ([window], [2])
-
-
-def test_the_full_crop_is_the_whole_image_once():
-    assert chooser(data_config(crop="full"), DIRECTORY)(BOXES, [2, 2, 2]) == ([[0, 0, 128, 256]], [2])
+@pytest.mark.parametrize("crop", ["full", "center"])
+def test_the_full_or_center_crop_is_of_the_whole_image_once(crop):
+    assert chooser(data_config(crop=crop), DIRECTORY)(BOXES, [2, 2, 2]) == ([[0, 0, 128, 256]], [2])
 
 
 def test_the_test_split_is_cropped_as_test_crop_says():

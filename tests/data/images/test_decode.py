@@ -136,7 +136,7 @@ def test_decoded_pixels_are_resized_as_a_jpegs_are(kernel: int, channels: int) -
     windows = tf.constant([*some_windows(90, 120, 7, 1), [50, 64, 40, 56]])
     flips, jpeg = np.arange(8) % 2 == 0, encoded(picture(90, 120))
     target = {"height": 40, "width": 56, "kernel": kernel}
-    how = {"targets": [40, 56, -1], "views": 1, "channels": channels, "kernel": kernel}
+    how = {"targets": [40, 56, -1, 0, 0], "views": 1, "channels": channels, "kernel": kernel}
     (crops,), refused = native().crops([jpeg], [], [[90, 120]], [0] * 8, windows, flips, **how)
     pixels = decode_image(tf.constant(jpeg), channels)
     resized = native().resize(pixels, windows, flips, **target)

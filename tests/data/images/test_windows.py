@@ -12,13 +12,16 @@ import tensorflow as tf
 from PIL import Image
 from scipy import stats
 
+from tests.support.examples import examples
 from tests.support.images import bilinear, encoded, picture
+from tfpipe.config import make_config
+from tfpipe.data.images.crops import Windows
+from tfpipe.data.images.decode import EncodedImages, choose_decoder
 from tfpipe.data.images.windows import (
     Candidates,
     Ranges,
     Target,
     box_windows,
-    center_windows,
     decode_crops,
     decode_image,
     flipped,
@@ -27,6 +30,8 @@ from tfpipe.data.images.windows import (
     image_sizes,
     letterboxed,
     mirror,
+    placed,
+    target_of,
     windows_in_c,
     windows_in_graph,
 )
@@ -162,15 +167,51 @@ def test_a_gray_image_gives_one_or_three_channels() -> None:
     assert (three == one).all()
 
 
-def test_the_center_window_is_the_middle_in_the_targets_shape() -> None:
-    sizes = tf.constant([[400, 600], [600, 400], [1, 1]])
-    assert center_windows(sizes, (224, 224), 1.0).numpy().tolist() == [
-        [0, 100, 400, 400],
-        [100, 0, 400, 400],
-        [0, 0, 1, 1],
-    ]
-    assert center_windows(sizes, (224, 224), 0.5).numpy()[0].tolist() == [100, 200, 200, 200]
-    assert center_windows(sizes, (100, 200), 1.0).numpy()[0].tolist() == [50, 0, 300, 600]
+@pytest.mark.parametrize(
+    ("size", "target", "fraction", "place"),
+    [
+        ((375, 500), (224, 224), 0.875, [-16, -58, 256, 341]),  # torchvision: Resize(256), CenterCrop(224)
+        ((500, 375), (224, 224), 224 / 232, [-42, -4, 309, 232]),  # Resize(232) of its newer recipes
+        ((375, 500), (224, 224), 0.95, [-6, -44, 235, 313]),  # timm: floor(224 / 0.95)
+        ((375, 500), (100, 200), 0.5, [-100, -100, 300, 400]),  # timm's ResizeKeepRatio
+        ((10, 20), (224, 224), 1.0, [0, -112, 224, 448]),
+        ((1, 1), (7, 3), 1.0, [0, -2, 7, 7]),
+    ],
+)
+def test_a_center_crop_is_the_middle_of_the_resized_image(
+    size: tuple[int, int], target: tuple[int, int], fraction: float, place: list[int]
+) -> None:
+    keys = {"train_filelist": "x", "crop": "center", "crop_image_size": target, "center_fraction": fraction}
+    chosen = target_of(make_config({"data": keys}).data, "train")
+    assert placed(tf.constant([size]), chosen).numpy().tolist() == [place]
+
+
+@pytest.mark.parametrize("library", [native(), None], ids=["native", "graph"])
+@pytest.mark.parametrize("kernel", ["antialias", "bicubic"])
+def test_an_evaluation_is_torchvisions_and_timms(library: Native | None, kernel: str) -> None:
+    """At most one level off in 99.9 % of values: Pillow's resize of the whole image, of which the middle is cut out."""
+    resample = Image.Resampling.BILINEAR if kernel == "antialias" else Image.Resampling.BICUBIC
+    random, values, beyond = np.random.default_rng(5), 0, 0
+    for number in range(examples(6)):
+        size, part, short = random.integers(60, 260, 2).tolist(), *((56, 64), (56, 58), (48, 48))[number % 3]
+        contents = encoded(picture(*size, seed=number))
+        image = Image.open(io.BytesIO(contents))
+        height, width = (int(short * side / min(size)) for side in size)
+        top, left = (round((side - part) / 2) for side in (height, width))
+        right = np.asarray(image.resize((width, height), resample), int)[top : top + part, left : left + part]
+        keys = {"train_filelist": "x", "crop": "center", "crop_image_size": [part] * 2, "resize": kernel}
+        keys |= {"center_fraction": part / short, "decoder": "graph" if library is None else "native"}
+        decode = choose_decoder(make_config({"data": keys}).data).decode
+        zero, windows = tf.zeros([1], tf.int64), full_windows(tf.constant([size]))
+        crops = decode(
+            EncodedImages(tf.constant([contents])),
+            tf.constant([size]),
+            Windows(zero, zero, windows, tf.zeros([1], tf.int32)),
+            tf.zeros([0], tf.bool),
+        )
+        difference = np.abs(crops.numpy()[0].astype(int) - right)
+        values, beyond = values + difference.size, beyond + (difference > 1).sum()
+    assert beyond <= 0.001 * values
 
 
 @pytest.mark.parametrize("target", [(224, 224), (100, 37), (1, 50), (31, 1)])

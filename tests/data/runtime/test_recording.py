@@ -19,7 +19,7 @@ def decode(jpegs: tf.Tensor, positions: tf.Tensor, images: tf.Tensor) -> tf.Tens
     """Crops the whole of JPEGs of SIZE, with the mark before it."""
     images = native().mark(positions, images, kind=int(EventKind.DECODE))
     sizes, windows = (tf.tile([row], [tf.size(jpegs), 1]) for row in (list(SIZE), [0, 0, *SIZE]))
-    how = {"targets": [60, 70, -1], "views": 1, "channels": 3, "kernel": 0}
+    how = {"targets": [60, 70, -1, 0, 0], "views": 1, "channels": 3, "kernel": 0}
     (crops,), _ = native().crops(jpegs, [], sizes, images, windows, tf.zeros(0, tf.bool), **how)
     return crops
 

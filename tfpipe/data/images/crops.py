@@ -14,7 +14,6 @@ from tfpipe.data.images.windows import (
     Candidates,
     Ranges,
     box_windows,
-    center_windows,
     full_windows,
     windows_in_c,
     windows_in_graph,
@@ -113,9 +112,7 @@ def choose_windows(
         match view.crop_for(split):
             case "boxes":
                 return box_windows(targets.boxes, tf.gather(sizes, images))
-            case "center":
-                return center_windows(sizes, view.crop_image_size, view.center_fraction)
-            case "full":
+            case "center" | "full":
                 return full_windows(sizes)
         return next(left)
 

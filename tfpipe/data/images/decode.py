@@ -10,7 +10,7 @@ from tfpipe.config import DataConfig
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.damage import JPEG, REMEDY, SCAN, TOO_MANY_PIXELS, TOO_MANY_SCANS
 from tfpipe.data.images.library import native_library
-from tfpipe.data.images.windows import STRETCHED, Target, decode_crops, decode_image, image_sizes, mirror
+from tfpipe.data.images.windows import Target, decode_crops, decode_image, image_sizes, mirror, target_of
 from tfpipe.native import KERNELS, Native
 
 # Images per call: half as many take 2 % more time, twice as many save none.
@@ -47,20 +47,13 @@ def choose_decoder(config: DataConfig, split: str = "train") -> Decoder:
 
     "native" is tfpipe's own decoder in C, or TensorFlow's ops where that is not built.
     """
-    library, targets = native_library(config), _targets(config, split)
+    library, targets = native_library(config), [target_of(view, split) for view in config.by_view]
     sizes = partial(_sizes_within, library=library, most=config.max_pixels)
     if library is None:
         return Decoder(1, _decoder_in_graph(config, targets), mirror, sizes)
     decode = _decoder_in_c(library, config, targets)
     images = config.batch_size if NATIVE_IMAGES < config.batch_size <= MOST_IMAGES else NATIVE_IMAGES
     return Decoder(images, decode, partial(_mirror_in_c, library=library), sizes)
-
-
-def _targets(config: DataConfig, split: str) -> list[Target]:
-    """Returns what the windows of each view become."""
-    levels = [view.letterbox_for(split) for view in config.by_view]
-    sizes = [view.crop_image_size for view in config.by_view]
-    return [Target(size, STRETCHED if level is None else level) for size, level in zip(sizes, levels, strict=True)]
 
 
 def _sizes_within(images: tf.Tensor, sizes: tf.Tensor, library: Native | None, most: int) -> tf.Tensor:
@@ -96,7 +89,7 @@ def _decoder_in_c(library: Native, config: DataConfig, targets: list[Target]) ->
     and resized in C, too.
     """
     channels, kernel, views = config.num_channels, KERNELS.index(config.resize), len(targets)
-    numbers = [number for target in targets for number in (*target.size, target.level)]
+    numbers = [number for target in targets for number in (*target.size, target.level, *target.cover)]
     of_jpegs: dict[str, Any] = {"targets": numbers, "views": views, "channels": channels, "kernel": kernel}
     of_jpegs["scans"] = min(config.max_scans, 2**31 - 1)
 
@@ -116,9 +109,10 @@ def _decoder_in_c(library: Native, config: DataConfig, targets: list[Target]) ->
             cut, flip = tf.gather_nd(by_view[0], indices), tf.gather_nd(by_view[1], indices) if mirrored else None
 
             def view(number: int, target: Target) -> tf.Tensor:
-                (height, width), level = target
+                (height, width), level, cover = target
                 own = flips if flip is None else flip[:, number]
                 of_view = {"height": height, "width": width, "level": level, "kernel": kernel}
+                of_view |= {"cover_height": cover[0], "cover_width": cover[1]}
                 return library.resize(pixels, cut[:, number], own, **of_view)
 
             new = [view(number, target) for number, target in enumerate(targets)]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.config import Kernel
+from tfpipe.config import DataConfig, Kernel
 from tfpipe.data.images.headers import START_OF_IMAGE, TOO_LARGE
 from tfpipe.data.order.permutation import GAMMA, mix
 from tfpipe.native import Native
@@ -41,6 +41,18 @@ class Target(NamedTuple):
     """Height and width."""
     level: int = STRETCHED
     """Level of what a window leaves free that keeps its aspect ratio, see letterboxed; STRETCHED: none does."""
+    cover: tuple[int, int] = (0, 0)
+    """Height and width that a window covers, which keeps its aspect ratio, of which the crop is the middle; 0: none."""
+
+
+def target_of(config: DataConfig, split: str) -> Target:
+    """Returns what the windows of `split` ("train" or "test") become."""
+    size, level = config.crop_image_size, config.letterbox_for(split)
+    if config.crop_for(split) != "center":
+        return Target(size, STRETCHED if level is None else level)
+    # As timm's crop_pct; 224 of a share of 224 / 232 are of 232 pixels, also where the division gives a little less.
+    height, width = (math.floor(side / config.center_fraction + 1e-9) for side in size)
+    return Target(size, cover=(height, width))
 
 
 def image_size(contents: tf.Tensor) -> tf.Tensor:
@@ -170,11 +182,37 @@ def decode_crops(
 
 def resize_into(image: tf.Tensor, target: Target, kernel: Kernel) -> tf.Tensor:
     """Resizes an image, uint8 [height, width, channels], to uint8 [*target.size, channels], as the target says."""
-    if target.level == STRETCHED:
+    if target.level == STRETCHED and not any(target.cover):
         return resize(image, target.size, kernel)
-    top, left, height, width = tf.unstack(letterboxed(tf.shape(image)[None, :2], target.size)[0])
+    top, left, height, width = tf.unstack(placed(tf.shape(image)[None, :2], target)[0])
+    if any(target.cover):
+        resized = resize(image, tf.stack([height, width]), kernel)
+        return resized[-top : target.size[0] - top, -left : target.size[1] - left]
     around = [[top, target.size[0] - top - height], [left, target.size[1] - left - width], [0, 0]]
     return tf.pad(resize(image, tf.stack([height, width]), kernel), around, constant_values=target.level)
+
+
+def placed(sizes: tf.Tensor, target: Target) -> tf.Tensor:
+    """Returns int32 [n, 4]: top, left, height and width of windows of `sizes` (int32 [n, 2]) in their crops.
+
+    A window that covers goes beyond its crop.
+    """
+    if any(target.cover):
+        return _covering(sizes, target)
+    if target.level != STRETCHED:
+        return letterboxed(sizes, target.size)
+    return full_windows(tf.zeros_like(sizes) + tf.constant(target.size))
+
+
+def _covering(sizes: tf.Tensor, target: Target) -> tf.Tensor:
+    """Does what native/place.c does: torchvision's Resize of one side or timm's ResizeKeepRatio, then CenterCrop."""
+    cover = tf.constant(target.cover, tf.float64)
+    sides = tf.cast(sizes, tf.float64)
+    whole = tf.round(sides / tf.reduce_min(sides / cover, axis=1, keepdims=True))
+    if target.cover[0] == target.cover[1]:  # torchvision drops fractions of the longer side
+        whole = tf.floor(target.cover[0] * sides / tf.reduce_min(sides, axis=1, keepdims=True))
+    first = tf.round((whole - tf.constant(target.size, tf.float64)) / 2)
+    return tf.cast(tf.concat([-first, whole], axis=1), tf.int32)
 
 
 def letterboxed(sizes: tf.Tensor, target: tuple[int, int]) -> tf.Tensor:
@@ -203,17 +241,6 @@ def box_windows(boxes: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
 def full_windows(sizes: tf.Tensor) -> tf.Tensor:
     """Returns int32 [n, 4]: windows that cover the whole of images of `sizes` (int32 [n, 2])."""
     return tf.concat([tf.zeros_like(sizes), sizes], axis=1)
-
-
-def center_windows(sizes: tf.Tensor, target: tuple[int, int], fraction: float) -> tf.Tensor:
-    """Returns int32 [n, 4]: central windows of images of `sizes` (int32 [n, 2]), with the aspect ratio of `target`.
-
-    Their sides are `fraction` of those of the largest such window that fits into the image.
-    """
-    shape = tf.constant(target, tf.float32)
-    largest = shape * tf.reduce_min(tf.cast(sizes, tf.float32) / shape, axis=1, keepdims=True)
-    sides = tf.clip_by_value(tf.cast(tf.round(fraction * largest), tf.int32), 1, sizes)
-    return tf.concat([(sizes - sides) // 2, sides], axis=1)
 
 
 class Candidates(NamedTuple):

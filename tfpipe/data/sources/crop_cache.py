@@ -50,8 +50,9 @@ def crops_fingerprint(split: Split) -> str:
     crop = (config.crop_for(catalog.split), config.center_fraction, config.stored_resize, config.native, False)
     lists = (catalog.paths.digest, catalog.paths.folders, catalog.annotation_folders, catalog.classes)
     flags = (catalog.split, False, catalog.by_box)  # these two constants stay for caches made before
-    level = config.letterbox_for(catalog.split)
-    digest = hashlib.sha256(repr((shape, crop, lists, flags, *([] if level is None else [level]))).encode())
+    level, center = config.letterbox_for(catalog.split), config.crop_for(catalog.split) == "center"
+    more = [*([] if level is None else [level]), *(["of the resized image"] if center else [])]
+    digest = hashlib.sha256(repr((shape, crop, lists, flags, *more)).encode())
     for array in (catalog.annotated, catalog.labels, *(catalog.boxes or ())):
         digest.update(array.tobytes())
     return digest.hexdigest()[:16]

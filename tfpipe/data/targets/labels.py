@@ -14,7 +14,7 @@ from tfpipe.config.targets import OF_OBJECTS
 from tfpipe.data.annotations.targets import KnownTargets
 from tfpipe.data.catalog.types import Catalog, TextColumn
 from tfpipe.data.images.crops import Crops, Windows
-from tfpipe.data.images.windows import full_windows, letterboxed
+from tfpipe.data.images.windows import placed, target_of
 from tfpipe.data.runtime.columns import Lines, columns
 from tfpipe.data.sources.crop_cache import CropBatch
 from tfpipe.data.sources.reading import Encoded
@@ -61,10 +61,7 @@ def choose_origin(split: Split) -> tuple[ImageOf | None, Place | None]:
 
 def _inner(windows: tf.Tensor, split: Split) -> tf.Tensor:
     """Returns int32 [k, 4]: top, left, height and width of the place of each window in its crop."""
-    target = split.config.crop_image_size
-    if split.config.letterbox_for(split.catalog.split) is not None:
-        return letterboxed(windows[:, 2:], target)
-    return full_windows(tf.zeros_like(windows[:, :2]) + tf.constant(target))
+    return placed(windows[:, 2:], target_of(split.config, split.catalog.split))
 
 
 def choose_targets(split: Split) -> Callable[[Crops], Crops] | None:
@@ -128,7 +125,7 @@ def _boxes(known: KnownTargets, split: Split, most: int, crops: Crops) -> dict[s
     frames = Frame(*(tf.gather(part, found.images) for part in frame))
     height, width = config.crop_image_size
     inner = _inner(frames.window, split)
-    boxes, kept = moved_boxes(found.boxes, frames, inner, width, settings.min_visible)
+    boxes, kept = moved_boxes(found.boxes, frames, inner, (height, width), settings.min_visible)
     if settings.box_unit == "relative":
         boxes /= tf.constant([width, height, width, height], tf.float32)
     kept &= tf.reduce_all(boxes[:, 2:] > boxes[:, :2], 1)  # as float32

@@ -38,15 +38,17 @@ def read_mask(contents: bytes, size: tuple[int, int]) -> np.ndarray:
 def cut_mask(mask: np.ndarray, window: np.ndarray, place: np.ndarray, target: tuple[int, int], fill: int) -> np.ndarray:
     """Returns uint8 [*target]: `window` of a mask, resized to `place` in the crop; both are top, left, height, width.
 
-    Each pixel has the class of the nearest one, as Pillow's NEAREST finds it. The rest is `fill`.
+    Each pixel has the class of the nearest one, as Pillow's NEAREST finds it. The rest is `fill`; what is beyond the
+    crop is cut off.
     """
     rows, columns = (
         start + nearest(side, length)
         for start, side, length in zip(window[:2].tolist(), window[2:].tolist(), place[2:].tolist(), strict=True)
     )
-    top, left, height, width = place.tolist()
+    top, left = place[:2].tolist()
+    part = mask[rows[max(-top, 0) : target[0] - top]][:, columns[max(-left, 0) : target[1] - left]]
     crop = np.full(target, fill, np.uint8)
-    crop[top : top + height, left : left + width] = mask[rows][:, columns]
+    crop[max(top, 0) :, max(left, 0) :][: part.shape[0], : part.shape[1]] = part
     return crop
 
 

@@ -21,7 +21,7 @@ from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.images.crops import choose_windows, from_first
-from tfpipe.data.images.windows import DCT, decode_image
+from tfpipe.data.images.windows import DCT, decode_image, placed, target_of
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import Crops, Encoded, build_batches, crop, read, visit
 from tfpipe.data.runtime.cancellable import Cancellable
@@ -188,7 +188,7 @@ def find_scenes(split: Split, stream: Stream, count: int) -> list[Scene]:
         targets = known.at(images.visit.item)
     chosen = choose_windows(targets, images.size, images.visit.position, config, catalog.split, split.crops_objects)
     windows = from_first(chosen, images.visit.first_crop)
-    framed = _framed(split)
+    framed, cut = _framed(split), _visible(windows.windows.numpy(), config, catalog.split)
     scenes = []
     for number, position in enumerate(images.visit.position.numpy()):
         item, _ = catalog.image_and_box(int(images.visit.item[number]))
@@ -201,13 +201,25 @@ def find_scenes(split: Split, stream: Stream, count: int) -> list[Scene]:
                 decode_image(images.jpeg[number], config.num_channels).numpy(),
                 targets.boxes.numpy()[annotated],
                 targets.labels.numpy()[annotated],
-                windows.windows.numpy()[(windows.images.numpy() == number) & framed].reshape(-1, 4),
+                cut[(windows.images.numpy() == number) & framed].reshape(-1, 4),
                 [tiles[crop] for crop in own],
                 crop_labels[own],
                 numbers[own],
             )
         )
     return scenes
+
+
+def _visible(windows: np.ndarray, config: DataConfig, split: str) -> np.ndarray:
+    """Returns float64 [k, views, 4]: the parts of windows (int32 [k, 4] or [k, views, 4]) that are in their crops."""
+    by_view = windows.reshape(len(windows), -1, 4).astype(np.float64)
+    for number, view in enumerate(config.by_view):
+        target, window = target_of(view, split), by_view[:, number]
+        place = placed(tf.constant(windows.reshape(len(windows), -1, 4)[:, number, 2:]), target).numpy()
+        scale, first = window[:, 2:] / place[:, 2:], np.maximum(-place[:, :2], 0)
+        window[:, 2:] = (np.minimum(place[:, 2:], target.size - place[:, :2]) - first) * scale
+        window[:, :2] += first * scale
+    return by_view
 
 
 def _framed(split: Split) -> bool:

@@ -183,7 +183,8 @@ def pixel_keys(config: DataConfig, split: str) -> dict[str, Any]:
         level = config.letterbox_for(split)
         keys["data.fit"] = "stretch" if level is None else f"letterbox, level {level}"
     if kind == "center":
-        keys["data.center_fraction"] = config.center_fraction
+        # Versions before cut whole pixels first, and stored the number alone.
+        keys["data.center_fraction"] = f"{config.center_fraction}, of the resized image"
     if kind == "boxes":
         keys["data.annotations"] = "none" if config.annotations == "none" else "any"
     return keys
