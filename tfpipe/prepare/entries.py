@@ -16,8 +16,7 @@ import numpy as np
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.table import ADVICE, PARTIAL, StoredTable, write_table
-from tfpipe.data.sources.entries import entries_folder, entries_name
-from tfpipe.data.sources.packed.source import PackedSplit
+from tfpipe.data.sources.entries import COMMAND, entries_folder, entries_name
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
@@ -70,14 +69,10 @@ def build_entries(config: DataConfig, split: str, world: World, threads: int | N
     """
     if not all(world.on_all(lambda: core() is not None)):
         raise ConfigError(f"only the decoder in C uses entry points, and it is not built: {BUILD}")
-    open_source(config).check(split == "test")
+    source = open_source(config)
+    source.check(split == "test")
+    source.check_use(COMMAND)
     loaded = load_split(config.model_copy(update=config.targets.unread | PLAIN), split, world)
-    if loaded.stores != "images":
-        raise ConfigError(
-            f"{loaded.catalog.display_name} holds crops, which are decoded whole: entry points are for whole images"
-        )
-    if isinstance(loaded, PackedSplit) and loaded.shards.kind == "coefficients":
-        raise ConfigError(f"{loaded.catalog.display_name} holds coefficients, which need no entry points")
     folder = entries_folder(config, split)
     if folder is None:
         raise ConfigError("data.index must name a local folder, for the entry points of data behind URLs: set it")

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="the CSV to write")
     parser.add_argument(
-        "--top", type=whole(1), default=5, metavar="K", help="write the K most probable classes [%(default)s]"
+        "--top", type=whole(1), metavar="K", help="write the K most probable classes [5, or all if there are fewer]"
     )
 
 

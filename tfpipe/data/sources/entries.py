@@ -16,6 +16,7 @@ from tfpipe.data.catalog.types import Catalog
 logger = logging.getLogger(__name__)
 
 KIND = "entries"
+COMMAND = "index --entry-points"
 MAKE = "tfpipe index -c CONFIG --entry-points --split"
 
 

@@ -88,9 +88,10 @@ def limit(split: Split, images: int = IMAGES) -> tuple[Iterator[Count], DecodeLi
         window = [[0, 0, *image.shape[:2]]]
         return library.resize(image, window, tf.zeros(0, tf.bool), height=height, width=width, kernel=kernel)
 
-    # Packed crops by their records, of which an image may have several.
-    read = split.shards.contents if isinstance(split, ShardSplit) else split.image
-    total = len(split.shards.records.image) if isinstance(split, ShardSplit) else len(split.catalog)
+    # Packed crops by their records, of which an image may have several; images as files, though stored otherwise.
+    read, total = split.image, len(split.catalog)
+    if isinstance(split, ShardSplit) and split.stores != "images":
+        read, total = split.shards.contents, len(split.shards.records.image)
     files = []
     chosen = evenly_spaced(total, min(images, total))  # over the list, which may be sorted by class
     for number in chosen:

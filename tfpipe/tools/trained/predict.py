@@ -26,7 +26,7 @@ from tfpipe.util.atomic_write import atomic_write, writing
 
 logger = logging.getLogger(__name__)
 
-USER = "tfpipe predict"
+USER, TOP = "tfpipe predict", 5
 PROBABILITY_DIGITS = 6
 
 
@@ -50,8 +50,10 @@ class Predicted(NamedTuple):
     seconds: float  # from the start of the pass to its end on the slowest rank
 
 
-def predict(config: Config, model_path: Path, inputs: Sequence[Path], top: int, world: World) -> Predicted:
+def predict(config: Config, model_path: Path, inputs: Sequence[Path], top: int | None, world: World) -> Predicted:
     """Predicts the `top` most probable classes of the images `inputs`, or of the config's test data if there are none.
+
+    Without `top` they are TOP classes, or all if there are fewer.
 
     Every rank must call.
 
@@ -62,9 +64,7 @@ def predict(config: Config, model_path: Path, inputs: Sequence[Path], top: int, 
     """
     meaning = read_classes(model_path)
     model = load_model(model_path, config)
-    outputs = model.output_shape[-1]
-    if top > outputs:
-        raise ConfigError(f"--top {top}: {model_path} has {outputs} outputs; accepted: 1 to {outputs}")
+    top = chosen_top(top, model.output_shape[-1], model_path)
     if inputs:
         names = () if meaning is None else meaning.classes
         if meaning is None:
@@ -92,6 +92,13 @@ def predict(config: Config, model_path: Path, inputs: Sequence[Path], top: int, 
     if not loader.catalog.by_object and images + len(left_out) != len(loader.catalog):
         raise TfpipeError(f"the pass saw {images} images of {len(loader.catalog)}")
     return Predicted(loader, total, names, not inputs, left_out, max(spent for *_, spent in ranks))
+
+
+def chosen_top(top: int | None, outputs: int, model: Path) -> int:
+    """Returns the number of classes to write; raises ConfigError if a model has not so many outputs."""
+    if top is not None and top > outputs:
+        raise ConfigError(f"--top {top}: {model} has {outputs} outputs; accepted: 1 to {outputs}")
+    return min(TOP, outputs) if top is None else top
 
 
 def write_predictions(predicted: Predicted, path: Path) -> None:

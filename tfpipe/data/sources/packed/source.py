@@ -13,6 +13,7 @@ from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import table_boxes, table_paths
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.entries import COMMAND as ENTRY_POINTS
 from tfpipe.data.sources.known import Known
 from tfpipe.data.sources.packed.manifest import (
     ADVICE,
@@ -40,6 +41,14 @@ if TYPE_CHECKING:
     from tfpipe.data.runtime.store import Store
 
 
+# Kinds of records that have no entry points, and why.
+WITHOUT_ENTRIES = {
+    "coefficients": "coefficients, which need no entry points",
+    "crops": "crops, which are decoded whole: entry points are for whole images",
+    "raw": "pixels, which are not decoded: entry points are for whole images",
+}
+
+
 class Packed(Stored):
     """Images or crops in shards."""
 
@@ -59,6 +68,13 @@ class Packed(Stored):
                 f"data.source: there is no {manifest_path(self.folder, 'train')}; this resumes an "
                 f"interrupted pack: tfpipe pack -c CONFIG --out {self.folder}"
             )
+
+    def check_use(self, command: str) -> None:
+        super().check_use(command)
+        if command == ENTRY_POINTS:
+            why = WITHOUT_ENTRIES.get(Manifest.read(manifest_path(self.folder, "train")).about["kind"])
+            if why is not None:
+                raise ConfigError(f"{self.folder} holds {why}")
 
     def load(self, split: str, world: World) -> tuple[Known, Shards]:
         """Loads what is known of a split from its manifest and tables."""
@@ -104,8 +120,8 @@ class PackedSplit(ShardSplit):
     def read(self, samples: "tf.data.Dataset", store: "Store | None") -> "tf.data.Dataset":
         if self.stores != "images":
             raise ConfigError(
-                "data.source holds crops instead of whole images, which this command needs: use data "
-                "packed with --kind original or coefficients, or the files themselves"
+                "data.source holds crops instead of images, which this command needs: use data packed with --kind "
+                "original or coefficients, or the files themselves"
             )
         return super().read(samples, store)
 
@@ -131,14 +147,15 @@ def _checked(folder: AnyPath, split: str) -> Manifest:
 def _check_records(shards: Shards, labels: np.ndarray, classes: int, folder: AnyPath) -> None:
     """Raises ConfigError if records are not those of the images, in their order, or a label is no class."""
     owners, count = shards.records.image, len(labels)
-    if shards.kind in WHOLE:
+    right = len(owners) > 0
+    if right and shards.kind in WHOLE:
         right = np.array_equal(owners, np.arange(count))
-    else:
-        right = not len(owners) or bool(owners[0] >= 0 and owners[-1] < count and (owners[1:] >= owners[:-1]).all())
+    elif right:
+        right = bool(owners[0] >= 0 and owners[-1] < count and (owners[1:] >= owners[:-1]).all())
     if not right:
-        raise ConfigError(f"{folder}: its records are not those of its {count} images in their order; {ADVICE}")
+        raise ConfigError(f"{folder}: its {len(owners)} records are not those of its {count} images in order; {ADVICE}")
     for column in (labels, shards.records.label):
-        if len(column) and (column.min() < BY_OBJECT or column.max() >= classes):
+        if column.min() < BY_OBJECT or column.max() >= classes:
             raise ConfigError(f"{folder}: a label is {column.max()}, and there are {classes} classes; {ADVICE}")
 
 
