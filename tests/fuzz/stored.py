@@ -6,13 +6,12 @@ within its files, or is named. A forged catalog, which no damage makes, may end 
 its files.
 """
 
-import hashlib
 import json
 import random
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.support.commands import ROOT
+from tests.support.packs import described, recorded_pack, rewrite_tables
 from tests.support.routes import Sample, samples
 from tests.support.sources import write_source
 from tfpipe import World
@@ -31,14 +30,12 @@ from tfpipe.data.order.state import LoaderState
 from tfpipe.data.order.stream import Stream
 from tfpipe.data.sources.packed import pixels
 from tfpipe.data.sources.packed.crops import file_loader, loader
-from tfpipe.data.sources.packed.manifest import RECORDS
 from tfpipe.data.sources.packed.source import PackedSplit
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.native import core
 from tfpipe.util.made_from import MadeFrom
 
-RECORDED, SHAPE = ROOT / "tests/recorded/before", (16, 16, 3)
+SHAPE = (16, 16, 3)
 PACKS = ("original", "coefficients", "crops", "raw")
 NUMBERS = (-1, 0, 1, 2, 3, 7, 128, 768, 2**31 - 1, -(2**31), 2**32, 2**40, 2**62, 2**63 - 1, -(2**63))
 ODD = (None, True, "", "..", "x", "\0", "a/b", "/etc/passwd", [], {}, [[]], {"a": 1}, 0.5, -1, 2**70, 1e300)
@@ -104,7 +101,7 @@ def fuzz_packs(count: int, seed: int) -> Counter[str]:
     """
     outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as temporary:
-        packs = {kind: _pack(Path(temporary), kind) for kind in PACKS}
+        packs = {kind: _recorded(Path(temporary), kind) for kind in PACKS}
         whole = {kind: _pixels(config, Draw(0)) for kind, config in packs.items()}
         for number in range(count):
             draw, kind = Draw(f"{seed} {number}"), PACKS[number % len(PACKS)]
@@ -132,26 +129,10 @@ def fuzz_packs(count: int, seed: int) -> Counter[str]:
 _SHAPED: dict[str, Any] = {"crop_image_size": list(SHAPE[:2]), "batch_size": 2}
 
 
-def _pack(folder: Path, kind: str) -> DataConfig:
-    """Copies the training data of a recorded pack; makes coefficients of the original's images."""
-    target, library = folder / kind / "packed", core()
-    shutil.copytree(RECORDED / kind.replace("coefficients", "original"), target)
-    config = make_config({"data": {"source": {"kind": "packed", "path": str(target)}, **_SHAPED}}).data
-    if kind == "coefficients":
-        assert library is not None, "make test builds it"
-        split = load_split(config, "train", World())
-        stored = [library.store(split.image(item)) for item in range(len(split.catalog))]
-        ends = np.cumsum([0, *map(len, stored)])
-        shard = target / "train-00000-of-00002"
-        shard.write_bytes(b"".join(stored))
-        records = pq.read_table(target / "train.records.parquet").to_pydict()
-        records |= {"shard": [0] * len(stored), "offset": ends[:-1], "length": np.diff(ends)}
-        pq.write_table(pa.table(records, RECORDS), target / "train.records.parquet")
-        about = json.loads((target / "train.json").read_text()) | {"kind": kind}
-        about["shards"][0]["bytes"] = shard.stat().st_size
-        (target / "train.json").write_text(json.dumps(about))
-        _rewrite(target, lambda file: _described(target / file["name"], file))
-    return config
+def _recorded(folder: Path, kind: str) -> DataConfig:
+    """Returns the config of a copy of a recorded pack."""
+    target = recorded_pack(folder / kind / "packed", kind)
+    return make_config({"data": {"source": {"kind": "packed", "path": str(target)}, **_SHAPED}}).data
 
 
 def _pixels(config: DataConfig, draw: Draw) -> list[bytes]:
@@ -180,7 +161,7 @@ def _damage_table(folder: Path, draw: Draw) -> None:
     """Changes bytes of a table and, so that the size is right, the manifest's number of them."""
     path = folder / f"train.{draw.choice(('images', 'records'))}.parquet"
     path.write_bytes(damaged(path.read_bytes(), draw))
-    _rewrite(folder, lambda file: file | {"bytes": (folder / file["name"]).stat().st_size})
+    rewrite_tables(folder, lambda file: file | {"bytes": (folder / file["name"]).stat().st_size})
 
 
 def _forge_manifest(folder: Path, draw: Draw) -> None:
@@ -202,19 +183,7 @@ def _forge_places(folder: Path, draw: Draw) -> None:
     columns[chosen] = pa.array(changed[: len(stored)])
     same = len({len(column) for column in columns.values()}) == 1
     pq.write_table(pa.table(columns) if same else stored.slice(1), path)
-    _rewrite(folder, lambda file: _described(folder / file["name"], file))
-
-
-def _rewrite(folder: Path, described: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    about = json.loads((folder / "train.json").read_text())
-    about["tables"] = [described(file) for file in about["tables"]]
-    (folder / "train.json").write_text(json.dumps(about))
-
-
-def _described(path: Path, file: dict[str, Any]) -> dict[str, Any]:
-    contents = path.read_bytes()
-    rows = pq.read_metadata(path).num_rows
-    return file | {"records": rows, "bytes": len(contents), "sha256": hashlib.sha256(contents).hexdigest()}
+    rewrite_tables(folder, lambda file: described(folder / file["name"], file))
 
 
 # ---- tables of a catalog -----------------------------------------------------------------------------------------
@@ -258,7 +227,7 @@ def _catalogs(folder: Path) -> Iterator[tuple[str, DataConfig, Path]]:
     chosen: list[Sample] = samples(6)
     for kind in ("filelist", "tar", "nameless parquet", "original"):
         if kind == "original":
-            config = _pack(folder, kind)
+            config = _recorded(folder, kind)
         else:
             config = make_config({"data": write_source(kind, folder / kind, chosen) | _SHAPED}).data
         _images(config)

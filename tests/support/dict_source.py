@@ -5,6 +5,7 @@ import time
 import numpy as np
 
 from tests.support.images import encoded, picture
+from tests.support.routes import CLASSES, Sample, samples
 from tfpipe import Source, World
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import Boxes
@@ -36,3 +37,20 @@ class Pictures(Source):
     def image(self, catalog: Catalog, item: int) -> bytes:
         time.sleep(self.args.get("delay_s", 0))
         return self.pictures[catalog.paths[item]]
+
+
+class Samples(Source):
+    """The pictures of tests/support/routes.py, whole."""
+
+    def catalog(self, split: str, world: World) -> Catalog:
+        chosen = self.samples(split)
+        paths, labels = FileList.of(sample.name for sample in chosen), [CLASSES.index(one.label) for one in chosen]
+        boxes = Boxes(np.arange(len(paths), dtype=np.int32), np.float32([[0, 0, 1, 1]] * len(paths)), np.int32(labels))
+        return Catalog(split, paths, [""], np.zeros(len(paths), bool), np.int32(labels), CLASSES, boxes)
+
+    def image(self, catalog: Catalog, item: int) -> bytes:
+        return self.samples(catalog.split)[item].file
+
+    @staticmethod
+    def samples(split: str) -> list[Sample]:
+        return samples(12) if split == "train" else [samples(45)[number] for number in (13, 16, 31)]
