@@ -92,7 +92,8 @@ def tags(draw, contents: dict[str, st.SearchStrategy[str]]) -> str:
     return "".join(part + draw(SPACE) for part in draw(st.permutations(parts)))
 
 
-BOXES = tags(dict.fromkeys(EDGES, NUMBERS))
+# Of more than the first pixel: boxes within it are refused, as relative to the image's size.
+BOXES = tags({**dict.fromkeys(EDGES, NUMBERS), "xmax": NUMBERS.filter(lambda text: abs(float(text)) > 1.5)})
 PARTS = st.lists(tags({"name": NAMES, "bndbox": BOXES}).map("<part>{}</part>".format), max_size=2).map("".join)
 
 
@@ -184,6 +185,10 @@ REFUSED = [
     *[pytest.param(note(thing(box=bndbox(**{edge: None}))), id=f"without-{edge}") for edge in EDGES],
     *[pytest.param(note(thing(box=bndbox(ymax=value))), id=f"ymax-{value!a}") for value in NO_NUMBERS],
     pytest.param(note(thing(), size=sides("wide", "9")), id="width-no-number"),
+    *[
+        pytest.param(note(*[thing(box=bndbox("0.25", "0", "1", "0.75"))] * 2, size=size), id=f"relative-{name}")
+        for name, size in (("to-a-stated-size", SIZE), ("without-a-size", ""))
+    ],
     pytest.param(note(thing(), size=sides("", "9")), id="width-empty"),
     pytest.param(note(thing(name="")), id="without-name"),
     pytest.param(note(thing(box="")), id="without-bndbox"),

@@ -65,6 +65,16 @@ def test_an_annotation_as_pascal_voc_has_it():
         pytest.param(note("<objects>1</objects><objective>2</objective>", thing()), CAT, id="tags-like-object"),
         pytest.param("\ufeff" + note(thing()), CAT, id="byte-order-mark"),
         pytest.param(note(thing(box=bndbox(xmin="1e-45"))), (CAT[0], [[2, 0, 4, 3]], CAT[2]), id="denormal"),
+        pytest.param(
+            note(thing(box=bndbox("0.25", "0", "1", ".5")), size=sides("1", "1")),
+            (CAT[0], [[0, 0.25, 0.5, 1]], [1, 1]),
+            id="relative-to-a-size-of-1",
+        ),
+        pytest.param(
+            note(thing(), thing(box=bndbox("0.25", "0", "1", ".5"))),
+            (CAT[0] * 2, [*CAT[1], [0, 0.25, 0.5, 1]], CAT[2]),
+            id="one-box-of-the-first-pixel",
+        ),
         pytest.param(note(thing()) + "\n\n", CAT, id="trailing-newlines"),
         pytest.param(note(thing()).encode("utf-16"), CAT, id="utf-16"),
         # As .NET writes it: UTF-8, whatever it declares.

@@ -9,8 +9,6 @@ from tfpipe.data.annotations.voc import VocObjects
 
 BY_OBJECT = -1
 """Label of an image whose objects have the labels."""
-# How far beyond 1 a relative edge may reach: rounding makes 1.0000001 of 1.
-TOLERANCE = 0.01
 WHOLE_IMAGE = np.array([[0, 0, 1, 1]], np.float32)
 
 
@@ -67,6 +65,35 @@ def numbered(xmls: Sequence[VocObjects], classes: Mapping[str, int]) -> Annotate
         np.array([edge for xml in xmls for edge in xml.edges], np.float32).reshape(-1, 4),
         class_numbers((name for xml in xmls for name in xml.names), classes),
     )
+
+
+LEFT_OUT = {
+    "class unknown": "objects of an unknown class",
+    "class differs": "objects of another class than their image's",
+    "box empty": "boxes without an area",
+}
+"""Anomalies of objects that training does not use, for a Ledger."""
+
+
+def odd_objects(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns, by anomaly, which objects have it, bool [k]; parameters as for targets."""
+    images, boxes, classes = objects
+    low, high = clamped(boxes, sizes[images])
+    return {
+        "box swapped": (boxes[:, :2] > boxes[:, 2:]).any(axis=1),
+        "box out of range": ((boxes < 0) | (boxes > np.tile(sizes[images], 2))).any(axis=1),
+        "box empty": ~(high > low).all(axis=1),
+        "class unknown": classes < 0,
+        "class differs": (classes >= 0) & (classes != labels[images]) & (labels[images] != BY_OBJECT),
+    }
+
+
+def left_out(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns the numbers of the objects that `targets` leaves out, int64 [1 or more], by the reason: LEFT_OUT's."""
+    odd = odd_objects(objects, labels, sizes)
+    # An object of an unknown class is its image's if images have the labels.
+    odd["class unknown"] &= labels[objects.images] == BY_OBJECT
+    return {reason: np.flatnonzero(odd[code]) for code, reason in LEFT_OUT.items() if odd[code].any()}
 
 
 def is_stated(sizes: np.ndarray) -> np.ndarray:

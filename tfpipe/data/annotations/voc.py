@@ -7,6 +7,7 @@ entities, other files or network access), nested deeper than 256 tags, or with a
 """
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,8 @@ SIDES = ("height", "width")
 MAX_BYTES = 1_000_000
 # Exclusive upper bound of all numbers, in pixels: no image is so large.
 MOST = 1e9
+# How far beyond 1 a relative edge may reach: rounding makes 1.0000001 of 1.
+TOLERANCE = 0.01
 # Smaller numbers count as 0: divided by an image's size they may be denormal, which TensorFlow's threads take as 0.
 LEAST = 1e-20
 # XML's white space, which is less than Python's.
@@ -57,8 +60,8 @@ NOTHING = VocObjects([], [], [0.0, 0.0])
 def find_objects(text: bytes, path: str) -> VocObjects:
     """Reads the objects in an XML, without custom entities, network access or huge trees; 15 to 40 microseconds.
 
-    Raises ValueError if the text is not XML, not an annotation, larger than MAX_BYTES or has a document type, or an
-    object lacks a name or a number; the message names `path`.
+    Raises ValueError if the text is not XML, not an annotation, larger than MAX_BYTES or has a document type, an object
+    lacks a name or a number, or boxes are not in pixels; the message names `path`.
     """
     root = _parse(text, path)
     names: list[str | int] = []
@@ -79,7 +82,22 @@ def find_objects(text: bytes, path: str) -> VocObjects:
             raise ValueError(f"{path}: line {element.sourceline}: <object> without <name>")
         names.append(name.strip(BLANK))
         edges += [_number(texts.get(tag), element, f"bndbox/{tag}", path) for tag in EDGES]
-    return VocObjects(names, edges, [_number(sides.get(tag, "0"), root, f"size/{tag}", path) for tag in SIDES])
+    size = [_number(sides.get(tag, "0"), root, f"size/{tag}", path) for tag in SIDES]
+    if are_relative(edges) and size != [1, 1]:
+        raise ValueError(
+            f"{path}: all boxes are from 0 to 1, e.g. {edges[:4]} ({', '.join(EDGES)}), so relative to the image's "
+            "size; accepted: boxes in pixels, or a <size> of width 1 and height 1"
+        )
+    return VocObjects(names, edges, size)
+
+
+def are_relative(edges: Sequence[float]) -> bool:
+    """Returns whether edges that should be in pixels are relative to the image's size.
+
+    That is if all are from 0 to 1 and some is no whole number; [0, 0, 1, 1] may be the first pixel.
+    """
+    within = len(edges) > 0 and max(edges) <= 1 + TOLERANCE and min(edges) >= -TOLERANCE
+    return within and any(edge != round(edge) for edge in edges)
 
 
 def _parse(text: bytes, path: str) -> etree._Element:

@@ -7,8 +7,7 @@ polygon, relative to the image's size. Both are untrusted input, as XMLs are (an
 from pathlib import Path
 from typing import Any
 
-from tfpipe.data.annotations.cleaning import TOLERANCE
-from tfpipe.data.annotations.voc import IS_NUMBER, MAX_BYTES, VocObjects
+from tfpipe.data.annotations.voc import IS_NUMBER, MAX_BYTES, TOLERANCE, VocObjects
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import read_text, unreadable
 
@@ -18,13 +17,14 @@ RELATIVE = [1.0, 1.0]
 # Numbers of a box, and of a polygon at least.
 BOX, POLYGON = 4, 6
 ACCEPTED = '"class x_center y_center width height", or "class x1 y1 x2 y2 x3 y3 ..." of a polygon'
+FIRST_FIVE = "keep the first five numbers of each line"
 
 
-def find_yolo_objects(text: bytes, path: str) -> VocObjects:
+def find_yolo_objects(text: bytes, path: str, classes: int = 0) -> VocObjects:
     """Reads the objects of a .txt, whose names are class numbers; a polygon's box is the smallest around its points.
 
-    Raises ValueError if a line is anything else, or a number is not relative to the image's size; the message names
-    `path` and the line.
+    Raises ValueError if a line is anything else, its class is not below `classes` (0: any is), or a number is not
+    relative to the image's size; the message names `path` and the line.
     """
     if len(text) > MAX_BYTES:
         raise ValueError(f"{path} is too large for an annotation: {len(text)} bytes, at most {MAX_BYTES} are read")
@@ -35,20 +35,30 @@ def find_yolo_objects(text: bytes, path: str) -> VocObjects:
         if not fields:
             continue
         try:
-            edges += _edges(fields)
+            edges += _edges(fields, classes)
         except ValueError as error:
             raise ValueError(f'{path}: line {number}: received "{line.strip()[:80]}"; {error}') from None
         names.append(int(fields[0]))
     return VocObjects(names, edges, RELATIVE)
 
 
-def _edges(fields: list[str]) -> list[float]:
+def _edges(fields: list[str], classes: int) -> list[float]:
     """Returns ymin, xmin, ymax, xmax of an object; raises ValueError that says what is accepted."""
     name, count = fields[0], len(fields) - 1
     if not (name.isascii() and name.isdecimal() and len(name) <= 9) or not all(map(IS_NUMBER, fields[1:])):
         raise ValueError(f"accepted: {ACCEPTED}, where class is a whole number from 0")
+    if classes and int(name) >= classes:
+        raise ValueError(
+            f"there are {classes} classes, whose numbers are 0 to {classes - 1}; lines that count from 1 would give "
+            "each object the next class's name: subtract 1 from all, or correct data.classes"
+        )
     if count != BOX and (count < POLYGON or count % 2):
         raise ValueError(f"it has {count + 1} fields; accepted: {ACCEPTED}")
+    if count == POLYGON and fields[-1].isdecimal():
+        raise ValueError(
+            "it may be a polygon of three points, or a box with the confidence and the number of a track: of a track, "
+            f'{FIRST_FIVE}; of a polygon, write the last number with a point, "{fields[-1]}.0"'
+        )
     numbers = list(map(float, fields[1:]))
     if min(numbers) < -TOLERANCE or max(numbers) > 1 + TOLERANCE:
         raise ValueError("accepted: numbers from 0 to 1, relative to the image's width and height")
@@ -81,14 +91,25 @@ def read_description(path: Path) -> dict[str, Any]:
 
 
 def class_names(path: Path) -> list[str]:
-    """Returns the class names in a data.yaml, in the order of their numbers; raises ConfigError if it has none."""
-    names = read_description(path).get("names")
+    """Returns the class names in a data.yaml, in the order of their numbers.
+
+    Raises ConfigError if it has none, or another number of them than `nc`, or its lines hold keypoints.
+    """
+    keys = read_description(path)
+    names = keys.get("names")
     if isinstance(names, dict) and names.keys() == set(range(len(names))):
         names = [names[number] for number in range(len(names))]
     if not isinstance(names, list) or not names or not all(isinstance(name, str | int | float) for name in names):
         raise ConfigError(
             f"{path}: received names {str(names)[:80]}; accepted: a list of the classes, or a mapping of all numbers "
             "from 0 to names"
+        )
+    if keys.get("nc", len(names)) != len(names):
+        raise ConfigError(f"{path}: received nc {keys['nc']!r} and {len(names)} names; correct the one that is wrong")
+    if keys.get("kpt_shape") is not None:
+        raise ConfigError(
+            f"{path}: received kpt_shape {keys['kpt_shape']}: its lines hold keypoints after each box, and would be "
+            f"read as polygons; {FIRST_FIVE}, in a copy of the labels, and take kpt_shape out"
         )
     return list(map(str, names))
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfpipe.data.annotations.cleaning import BY_OBJECT, TOLERANCE
-from tfpipe.data.annotations.voc import IS_NUMBER
+from tfpipe.data.annotations.cleaning import BY_OBJECT
+from tfpipe.data.annotations.voc import IS_NUMBER, TOLERANCE, are_relative
 from tfpipe.data.catalog.labels import is_kaggle, kaggle_row, named_twice
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
@@ -70,6 +70,11 @@ def read_box_table(path: Path, paths: FileList, labels: np.ndarray, classes: Seq
                 kinds.extend(numbers.get(thing, -1) for thing in things)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(unreadable(path, error)) from error
+    if form == KAGGLE and are_relative(edges):
+        raise ConfigError(
+            f"{path}: all boxes are from 0 to 1, e.g. {edges[:4].tolist()}, so relative to the images' sizes; "
+            f"accepted: {KAGGLE}"
+        )
     if form == RELATIVE and (labels == BY_OBJECT).any():
         raise ConfigError(f'{path} has no classes: with data.label_source "object" use Kaggle\'s table or the XMLs')
     if not names:

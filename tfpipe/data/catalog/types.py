@@ -45,6 +45,7 @@ class Index(NamedTuple):
     annotated: np.ndarray  # bool [n]: which images have an XML, or a row in the box file
     boxes: Boxes
     uneven: bool = False  # whether a few images are huge next to the others
+    left_out: Mapping[str, tuple[int, str]] = {}  # counts of a Ledger
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,9 @@ class Catalog:
     """Digest of the versions of tables behind URLs; "" if there are none, or a server states no version."""
     uneven: bool = False
     """True if an annotation index says that a few images have many times the pixels of the others."""
+    stated: np.ndarray | None = None
+    """float32 [n, 2]: heights and widths that `boxes` were divided by, as their source states them; None if it does not
+    state any. Not those of relative boxes."""
     annotation_suffix: str = ".xml"
     """End of the names of the annotations; those that end in ".txt" are YOLO's."""
     display_name: str = ""

@@ -125,6 +125,7 @@ class Known(NamedTuple):
     masks: FileList | None = None
     values: Mapping[str, np.ndarray | TextColumn] = {}
     version: str = ""  # as in Catalog
+    stated: np.ndarray | None = None  # as in Catalog
 
 
 def known_catalog(config: DataConfig, split: str, display_name: str, known: Known, *, show: bool) -> Catalog:
@@ -155,6 +156,7 @@ def known_catalog(config: DataConfig, split: str, display_name: str, known: Know
         masks=known.masks,
         values=known.values,
         version=known.version,
+        stated=known.stated if needs_boxes and annotated.any() else None,
         display_name=display_name,
         ledger=known.ledger or Ledger(),
     )

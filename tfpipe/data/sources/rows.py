@@ -10,7 +10,8 @@ import numpy as np
 
 from tfpipe.config import DataConfig
 from tfpipe.config.targets import UNCLASSED
-from tfpipe.data.annotations.cleaning import BY_OBJECT, TOLERANCE, Annotated, Boxes, is_stated, targets
+from tfpipe.data.annotations.cleaning import BY_OBJECT, Annotated, Boxes, is_stated, targets
+from tfpipe.data.annotations.voc import TOLERANCE
 from tfpipe.data.catalog.labels import check_count, checked_classes, class_table, numbers_of
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, paths_table, table_paths
@@ -82,6 +83,8 @@ class Rows(NamedTuple):
     column: Literal["label", "box_labels"] = "label"  # key in data.source.columns of the labels that count
     more: Mapping[str, np.ndarray] = {}  # more columns [n, ...], by name, e.g. where each image's bytes are
     texts: Mapping[str, TextColumn] = {}  # those of texts, once stored; until then they are in `more`, object [n]
+
+    left_out: Mapping[str, tuple[int, str]] = {}  # counts of a Ledger
 
     @property
     def annotated(self) -> np.ndarray:

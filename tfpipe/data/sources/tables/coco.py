@@ -3,11 +3,13 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
+from tfpipe.data.annotations.voc import are_relative
 from tfpipe.data.sources.rows import Rows, Texts, as_edges, is_box
 from tfpipe.data.sources.tables.table import Table
 from tfpipe.errors import ConfigError
@@ -35,10 +37,12 @@ def read_coco(path: Path) -> Rows:
         content = json.loads(read_text(path))
         names = _categories(content["categories"])
         images, numbers = _images(content["images"])
-        objects = [entry for entry in content["annotations"] if not entry.get("iscrowd")]
+        crowds = [_is_crowd(entry, number) for number, entry in enumerate(content["annotations"])]
+        objects = [entry for entry, is_crowd in zip(content["annotations"], crowds, strict=True) if not is_crowd]
         owners, edges, texts = _objects(objects, numbers, names)
         sizes = np.array([[_side(image, side) for side in ("height", "width")] for image in images], np.float32)
-        paths = [image["file_name"] for image in images]
+        # Tools on Windows write its separator, which no name in a published data set has.
+        paths = [image["file_name"].replace("\\", "/") for image in images]
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"data.source: {unreadable(path, error)}") from error
     except Contradiction as error:
@@ -64,6 +68,7 @@ def read_coco(path: Path) -> Rows:
         [str(path)],
         np.zeros(len(paths), np.int32),
         classes=[names[number] for number in sorted(names)],
+        left_out=_counted(crowds, content["annotations"]),
     )
 
 
@@ -108,22 +113,49 @@ def _images(entries: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[A
     return images, numbers
 
 
+def _name(entry: dict[str, Any], number: int) -> str:
+    return f"the annotation {entry.get('id', number)}"
+
+
+def _is_crowd(entry: dict[str, Any], number: int) -> bool:
+    """Returns whether an annotation's box holds many objects; texts and booleans are numbers, too."""
+    value = entry.get("iscrowd") or 0
+    if value not in (0, 1, "0", "1"):
+        raise Contradiction(f"{_name(entry, number)}: received {value!r} as iscrowd; accepted: 0 or 1")
+    return int(value) == 1
+
+
+def _counted(crowds: list[bool], entries: list[dict[str, Any]]) -> dict[str, tuple[int, str]]:
+    """Returns the count and an example of the crowds, as Ledger has them."""
+    if not any(crowds):
+        return {}
+    first = crowds.index(True)
+    return {"boxes of crowds": (sum(crowds), _name(entries[first], first))}
+
+
 def _objects(
     entries: list[dict[str, Any]], numbers: dict[Any, int], names: dict[Any, str]
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Returns the number of each object's image, int64 [k], its box as stored, float32 [k, 4], and its category."""
-    owners, boxes, texts = [], [], []
+    owners, texts = list[int](), list[str]()
+    boxes: list[list[float]] = []
     for number, entry in enumerate(entries):
-        name = f"the annotation {entry.get('id', number)}"
+        name = _name(entry, number)
         for key, known in (("image_id", numbers), ("category_id", names)):
-            if entry[key] not in known:
-                raise Contradiction(f"{name} has the {key} {entry[key]}, which is none of its {key[:-3]} ids")
-        box = entry["bbox"]
+            if entry.get(key) not in known:
+                raise Contradiction(f"{name} has the {key} {entry.get(key)}, which is none of its {key[:-3]} ids")
+        box: Any = entry.get("bbox")
         if not is_box(box):
-            raise Contradiction(f"{name}: received {str(box)[:80]} as bbox; accepted: [x, y, width, height]")
+            received = f"{str(box)[:80]} as bbox" if "bbox" in entry else "no bbox"
+            raise Contradiction(f"{name}: received {received}; accepted: [x, y, width, height]")
         owners.append(numbers[entry["image_id"]])
         boxes.append(box)
         texts.append(names[entry["category_id"]])
+    if are_relative(list(chain.from_iterable(boxes))):
+        raise Contradiction(
+            f"all boxes are from 0 to 1, e.g. {boxes[0]}, so relative to the images' sizes; accepted: [x, y, width, "
+            "height] in pixels"
+        )
     return np.array(owners, np.int64), np.array(boxes, np.float32).reshape(-1, 4), texts
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tfpipe.config import SourceConfig
 from tfpipe.data.catalog.filelist import check_urls
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList, is_url
 from tfpipe.data.catalog.types import Catalog, TextColumn
 from tfpipe.data.images.headers import header_of
@@ -118,10 +119,11 @@ class Table(BaseSource):
             rows = rows._replace(sizes=world.from_rank0(lambda: self._measured(rows, images, world)))
         classes = classes_of(self.config, train, self.display_name)
         labels, boxes = targets_of(self.config, rows, classes, name)
-        ledger = world.from_rank0(lambda: not_used(self.tables(NEITHER) if split == "train" else []))
+        left_out = Ledger(rows.left_out)
+        ledger = world.from_rank0(lambda: not_used(self.tables(NEITHER) if split == "train" else [], left_out))
         masks = FileList.of(rows.more["mask"].tolist()) if "mask" in rows.more and not stored else None
         values = {name: _column(values) for name, values in rows.more.items() if name != "mask"}
-        about = (rows.annotated, rows.weights, ledger, masks, values, files.version)
+        about = (rows.annotated, rows.weights, ledger, masks, values, files.version, rows.sizes)
         known = Known(paths, labels, classes, boxes, *about)
         catalog = known_catalog(self.config, split, self.display_name, known, show=world.rank == 0)
         if images is not None:
