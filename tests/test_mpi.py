@@ -12,7 +12,7 @@ from tests.support.faults import clock_ahead
 from tests.support.runs import read_metrics
 from tests.support.sample import TINY, SampleData
 from tfpipe import World, load_config
-from tfpipe.data.catalog.boxes import read_boxes
+from tfpipe.data.catalog.boxes import with_boxes
 from tfpipe.data.sources.registry import load_split
 
 BACKENDS = ["horovod", "mpi", "tensorflow"]
@@ -209,7 +209,7 @@ def test_ranks_end_with_equal_weights_and_count_every_test_sample_once(
         "train",
     ]
     split = load_split(load_config(path).data, "test", World())
-    crops = len(read_boxes(split.catalog, split.storage, World()).images)
+    crops = len(with_boxes(split.catalog, split.storage, World()).boxes.images)
     assert [(line["test_images"], line["test_crops"]) for line in read_metrics(tmp_path / "run")] == [(37, crops)] * 2
 
 

@@ -21,7 +21,7 @@ from tests.support.targets import (
 )
 from tfpipe.data import crop_counts
 from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
-from tfpipe.data.catalog.boxes import read_boxes
+from tfpipe.data.catalog.boxes import ReadBoxes, with_boxes
 from tfpipe.data.catalog.layout import LocalFiles, Storage
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.crop_counts import CropCount, check_share, count_crops, crops_left, own_crops
@@ -100,7 +100,7 @@ def test_an_estimate_is_made_of_no_more_xmls_than_allowed_and_scales_exactly_whe
     read = []
     parse = crop_counts.boxes_of
 
-    def boxes_of(catalog: Catalog, storage: Storage, items: np.ndarray, show: bool) -> Boxes:
+    def boxes_of(catalog: Catalog, storage: Storage, items: np.ndarray, show: bool) -> ReadBoxes:
         read.extend(items.tolist())
         return parse(catalog, storage, items, show=show)
 
@@ -138,7 +138,7 @@ def test_any_xml_is_counted_and_one_that_is_none_is_named(tmp_path: Path) -> Non
     split = split_of([LABEL] * 2, write_xmls(tmp_path, [unusual, None]))
     assert count_crops(split) == CropCount(3, exact=True)
     expected, _ = targets_of([("n02", BOX), ("n02", OTHER_BOX)])
-    np.testing.assert_allclose(read_boxes(split.catalog, LocalFiles(), World()).boxes, expected + WHOLE)
+    np.testing.assert_allclose(with_boxes(split.catalog, LocalFiles(), World()).boxes.boxes, expected + WHOLE)
     split = split_of([LABEL], write_xmls(tmp_path, [annotation(("n02", ("wide", 1, 2, 3)))]))
     with pytest.raises(ConfigError, match=r'0\.xml: line 1: <bndbox/ymin> is "wide", not a number'):
         count_crops(split)
@@ -182,7 +182,7 @@ def test_a_share_that_never_gives_a_crop_is_refused(tmp_path: Path, known: bool)
     texts = [annotation(("n02", BOX)) if number % 2 == 0 else annotation(("cow", BOX)) for number in range(6)]
     split = split_of([BY_OBJECT] * 6, write_xmls(tmp_path, texts), label_source="object", scope="shard")
     if known:
-        boxes = read_boxes(split.catalog, LocalFiles(), World())
+        boxes = with_boxes(split.catalog, LocalFiles(), World()).boxes
         split = replace(split, catalog=replace(split.catalog, boxes=boxes))
     check_share(replace(split, world=World(0, 2)))
     check_share(replace(split, world=World(1, 3)))

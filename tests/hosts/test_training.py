@@ -13,7 +13,7 @@ from tests.support.commands import COLD, finish
 from tests.support.hosts import LOGIN
 from tests.support.runs import check_epoch, read_intervals, read_metrics, steps, trained, wait_for
 from tfpipe import World, load_config
-from tfpipe.data.catalog.boxes import read_boxes
+from tfpipe.data.catalog.boxes import with_boxes
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import Stopped
 
@@ -23,7 +23,7 @@ SLOW = "data.storage_delay_ms=60 data.parallel.read=1 data.prefetch_buffer_size=
 def check_tests(run_dir: Path, config: Path) -> None:
     """Every test image and crop was counted once in each epoch."""
     split = load_split(load_config(config).data, "test", World())
-    crops = len(read_boxes(split.catalog, split.storage, World()).images)
+    crops = len(with_boxes(split.catalog, split.storage, World()).boxes.images)
     assert [(line["test_images"], line["test_crops"]) for line in read_metrics(run_dir)] == [(37, crops)] * 2
 
 

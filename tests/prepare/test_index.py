@@ -7,21 +7,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from tests.support.commands import run
 from tests.support.flawed import FLAWS, OWN, write_tree
+from tests.support.images import picture, turned
 from tests.support.sample import SampleData
+from tests.support.targets import annotation
 from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.config import Config
+from tfpipe.data.annotations.cleaning import LEFT_OUT
 from tfpipe.data.catalog.index import STAMPS
 from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare import index as index_build
 from tfpipe.prepare.index import build_index, verify_index
+from tfpipe.prepare.index_rows import Images, read_rows
 
 
 def test_any_number_of_processes_gives_the_same_bytes(
@@ -30,6 +35,30 @@ def test_any_number_of_processes_gives_the_same_bytes(
     monkeypatch.setattr(index_build, "CHUNK", 7)
     files = [build_index(make().data, "train", World(), processes).path.read_bytes() for processes in (1, 2)]
     assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("label_source", ["directory", "object"])
+def test_images_with_objects_that_are_left_out_are_counted(make: Callable[..., Config], label_source: str) -> None:
+    by_object = label_source == "object"
+    classes = make().data.classes[: -1 if by_object else None]
+    config = make(label_source=label_source, classes=classes, annotations="index").data
+    odd = build_index(config, "train", World(), processes=1).odd
+    catalog = load_split(config, "train", World()).catalog
+    kinds = [code for code in LEFT_OUT if code in odd and (by_object or code != "class unknown")]
+    assert kinds and ("class unknown" in kinds) == by_object
+    counts = catalog.ledger.counts
+    assert {reason: count for reason, (count, _) in counts.items()} == {
+        f"images with {LEFT_OUT[code]}": odd[code] for code in kinds
+    }
+    assert {path for _, path in counts.values()} <= set(catalog.paths)
+
+
+def test_a_size_turned_by_exif_is_refused_and_the_xml_named(tmp_path: Path) -> None:
+    (tmp_path / "1.jpg").write_bytes(turned(picture(24, 32)))
+    (tmp_path / "1.xml").write_text(annotation(("n01", (1, 2, 9, 9)), size=(32, 24)))
+    images = Images([f"{tmp_path}/1.jpg"], [f"{tmp_path}/1.xml"], np.zeros(1, np.int32))
+    table, (error,) = read_rows(images, {"n01": 0})
+    assert table is None and error.startswith(f"{tmp_path}/1.xml: the size stated with the boxes is the image's turned")
 
 
 def test_what_an_interrupted_build_has_finished_is_not_made_again(

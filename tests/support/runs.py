@@ -13,7 +13,7 @@ import numpy as np
 
 from tests.support.commands import ROOT, start, start_ranks
 from tfpipe import World, load_config
-from tfpipe.data.catalog.boxes import read_boxes
+from tfpipe.data.catalog.boxes import with_boxes
 from tfpipe.data.sources.registry import load_split
 
 # 50 images a second of each rank, whatever the machine: a test can meet a run at a step of its choice.
@@ -68,7 +68,7 @@ def epoch_of(config: Path, overrides: Sequence[str] = (), epochs: int = 1, size:
     data = load_config(config, overrides).data
     split = load_split(data, "train", World())
     order, catalog = split.order, split.catalog
-    boxes = catalog.boxes if catalog.boxes is not None else read_boxes(catalog, split.storage, World())
+    boxes = catalog.boxes if catalog.boxes is not None else with_boxes(catalog, split.storage, World()).boxes
     of_images = (
         np.bincount(boxes.images, minlength=len(catalog)) if data.crop == "boxes" else np.ones(len(catalog), int)
     )

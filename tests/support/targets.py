@@ -75,7 +75,7 @@ DIRECTORY, OBJECT = catalog_of([LABEL]), catalog_of([BY_OBJECT])
 
 
 def _traced(texts: tf.Tensor, paths: tf.Tensor, labels: tf.Tensor, sizes: tf.Tensor) -> Targets:
-    return parse_targets(texts, paths, labels, sizes, CLASSES)
+    return parse_targets(texts, paths, labels, sizes, tf.fill(tf.shape(texts), ""), CLASSES)
 
 
 _FIND = tf.function(

@@ -2,7 +2,6 @@
 
 import signal
 import sys
-
 from pathlib import Path
 
 from tests.support.commands import ROOT, finish, start

@@ -160,4 +160,4 @@ def _count(split: Split, images: range) -> CropCount:
 
 def _crops_of(split: Split, items: np.ndarray) -> int:
     """Returns the number of crops of `items` (int64 [n]), all of which have an XML, by reading the XMLs."""
-    return len(boxes_of(split.catalog, split.storage, items, show=split.world.rank == 0).labels)
+    return len(boxes_of(split.catalog, split.storage, items, show=split.world.rank == 0).boxes.labels)

@@ -203,9 +203,10 @@ def crop(
         visit, sizes = encoded.visit, decoder.sizes(encoded.jpeg, encoded.size)
         with tf.name_scope("parse"):
             if known is None:
-                targets = parse_targets(encoded.xml, encoded.xml_path, encoded.label, sizes, catalog.classes)
+                files = (encoded.xml, encoded.xml_path, encoded.label, sizes, encoded.jpeg)
+                targets = parse_targets(*files, catalog.classes)
             else:
-                targets = known.at(visit.item)
+                targets = known.checked(visit.item, sizes, encoded.jpeg)
         with tf.name_scope("crop"):
             chosen = choose_windows(targets, sizes, visit.position, config, catalog.split, split.crops_objects)
             windows = mark_decode(from_first(chosen, visit.first_crop), visit.position)

@@ -1,5 +1,6 @@
 """Makes rows of the annotation index from XMLs and image headers, in many processes and without TensorFlow."""
 
+from functools import partial
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -7,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from tfpipe.config import Remote
-from tfpipe.data.annotations.cleaning import BY_OBJECT, Annotated, clamped, class_numbers, targets
+from tfpipe.data.annotations.cleaning import Annotated, class_numbers, odd_objects, targets
 from tfpipe.data.annotations.parse import YOLO, parse_annotation
 from tfpipe.data.annotations.voc import VocObjects
 from tfpipe.data.catalog.index import ODD, SCHEMA, STAMPS, box_columns, lists_of
-from tfpipe.data.images.headers import START, Header, jpeg_header, pillow_header, read_header
+from tfpipe.data.images.headers import START, Header, check_turned, jpeg_header, pillow_header, read_header
 from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
 from tfpipe.util.files import read_whole
 
@@ -67,9 +68,12 @@ def read_rows(images: Images, classes: dict[str, int]) -> IndexRows:
     content, errors = RawAnnotations(), []
     for path, annotation in zip(images.paths, images.annotations, strict=True):
         try:
-            content.add_header(read_header(path, content.stamps))
+            header = read_header(path, content.stamps)
+            content.add_header(header)
             if annotation:
-                content.add_objects(parse_annotation(read_whole(annotation, content.stamps), annotation))
+                xml = parse_annotation(read_whole(annotation, content.stamps), annotation, len(classes))
+                check_turned(xml.size, header[:2], annotation, partial(read_whole, path, None, START))
+                content.add_objects(xml)
             else:
                 content.stamps += [None, None]
         except (OSError, ValueError) as error:
@@ -86,11 +90,15 @@ def _fetch_rows(images: Images, remote: Remote, classes: dict[str, int]) -> Inde
     contents = iter(fetcher.fetch([path for path, header in zip(images.paths, known, strict=True) if header is None]))
     fetcher.close()
     content, errors = RawAnnotations(), []
-    for path, header, annotation, text in zip(images.paths, known, images.annotations, texts, strict=True):
+    files = zip(images.paths, starts, known, images.annotations, texts, strict=True)
+    for path, start, header, annotation, text in files:
         try:
-            content.add_header(header or pillow_header(BytesIO(_fetched(next(contents))), path))
+            header = header or pillow_header(BytesIO(_fetched(next(contents))), path)
+            content.add_header(header)
             if text is not None:
-                content.add_objects(parse_annotation(_fetched(text), annotation))
+                xml = parse_annotation(_fetched(text), annotation, len(classes))
+                check_turned(xml.size, header[:2], annotation, partial(_fetched, start))
+                content.add_objects(xml)
         except (FetchError, OSError, ValueError) as error:
             errors.append(str(error))
     if errors:
@@ -131,7 +139,10 @@ def tabulate(images: Images, content: RawAnnotations, classes: dict[str, int]) -
         "no object": annotated & (counts == 0),
         "no size": annotated & ~is_stated,
         "size differs": states_size & (stated != real).any(axis=1),
-        **_odd_objects(objects, images.labels, sizes),
+        **{
+            code: np.bincount(objects.images[which], minlength=len(real)) > 0
+            for code, which in odd_objects(objects, images.labels, sizes).items()
+        },
     }
     # From [n, len(ODD)], np.nonzero goes row by row, so the anomalies come sorted by image.
     row, code = np.nonzero(np.stack([odd[name] for name in ODD], axis=1))
@@ -167,19 +178,3 @@ def _from_xmls(
         class_numbers(content.names, classes),
     )
     return annotated, counts, objects, stated
-
-
-def _odd_objects(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns, by anomaly, which images have such an object (bool [n])."""
-    images, boxes, classes = objects
-    low, high = clamped(boxes, sizes[images])
-    outside = (boxes < 0) | (boxes > np.tile(sizes[images], 2))
-    other = (classes >= 0) & (classes != labels[images]) & (labels[images] != BY_OBJECT)
-    odd = {
-        "box swapped": (boxes[:, :2] > boxes[:, 2:]).any(axis=1),
-        "box out of range": outside.any(axis=1),
-        "box empty": ~(high > low).all(axis=1),
-        "class unknown": classes < 0,
-        "class differs": other,
-    }
-    return {code: np.bincount(images[which], minlength=len(labels)) > 0 for code, which in odd.items()}

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
 from tfpipe.config.targets import UNCLASSED
-from tfpipe.data.catalog.boxes import read_boxes
+from tfpipe.data.catalog.boxes import with_boxes
 from tfpipe.data.order.sampling import evenly_spaced
 from tfpipe.data.sources.files import FileSplit
 from tfpipe.data.sources.packed.manifest import PREFIX, Manifest, about_of, manifest_path, write_tables
@@ -353,12 +353,9 @@ def plan_work(config: DataConfig, split: str, folder: Path, plan: PackPlan, worl
     weights, catalog = loaded.catalog.weights, replace(loaded.catalog, weights=None)
     counts: np.ndarray = np.ones(len(catalog), np.int64)
     if config.crop_for(split) == "boxes":
-        boxes = catalog.boxes
-        if boxes is None:
-            boxes = read_boxes(catalog, loaded.storage, world)
-        catalog = replace(catalog, boxes=boxes)
-        if plan.kind not in WHOLE:
-            counts = np.diff(boxes.offsets(len(catalog)))
+        catalog = catalog if catalog.boxes is not None else with_boxes(catalog, loaded.storage, world)
+        if plan.kind not in WHOLE and catalog.boxes is not None:
+            counts = np.diff(catalog.boxes.offsets(len(catalog)))
     loaded = replace(loaded, catalog=catalog)
     firsts = np.append(0, np.cumsum(counts[loaded.order.items(np.arange(len(catalog)))]))
     shards = min(plan.shards or -(-len(catalog) // IN_A_SHARD[split]), len(catalog))

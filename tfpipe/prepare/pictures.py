@@ -17,7 +17,7 @@ from tfpipe.data.catalog.labels import read_words
 from tfpipe.data.catalog.locate import Lookup
 from tfpipe.data.failures.diagnose import replay
 from tfpipe.data.images.crops import Crops
-from tfpipe.data.images.headers import STORED, header_of
+from tfpipe.data.images.headers import STORED, check_turned, header_of
 from tfpipe.data.order.stream import BLOCK, SampleRef
 from tfpipe.data.pipeline import Encoded, crop, read
 from tfpipe.data.runtime.cancellable import Cancellable
@@ -159,6 +159,8 @@ def examples(split: Split, *, crops: bool) -> Callable[[Picture], Example]:
             image_boxes = slice(offsets[item], offsets[item + 1] if catalog.annotated[item] else offsets[item])
             boxes, labels = known.boxes[image_boxes], known.labels[image_boxes]
         header = header_of(picture.contents, catalog.paths[item])
+        if known is not None and catalog.stated is not None:
+            check_turned(catalog.stated[item], header[:2], catalog.paths[item], lambda: picture.contents)
         if picture.contents.startswith(STORED):
             header = header._replace(format="COEFFICIENTS")  # other readers must not take it for a JPEG
         text = words.get(synset, synset)

@@ -61,7 +61,7 @@ class _Process(ForkServerProcess):
     _starting = threading.Lock()
 
     @staticmethod
-    def _Popen(process_obj: Any) -> Any:  # noqa: N802
+    def _Popen(process_obj: Any) -> Any:
         with _Process._starting:
             main = sys.modules["__main__"]
             sys.modules["__main__"] = _Main(main)

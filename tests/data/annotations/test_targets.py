@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
+from PIL import Image
 
 from tests.support.examples import examples
-from tests.support.targets import BOX, LABEL, REAL, RELATIVE, STATED, WHOLE, targets_of_xmls, xml_of
+from tests.support.images import encoded, picture
+from tests.support.targets import BOX, CLASSES, LABEL, REAL, RELATIVE, STATED, WHOLE, targets_of_xmls, xml_of
 from tests.support.xmls import REFUSED, annotations
-from tfpipe.data.annotations.cleaning import BY_OBJECT
+from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
+from tfpipe.data.annotations.targets import KnownTargets, parse_targets
 from tfpipe.data.annotations.voc import find_objects
 
 TEXT = xml_of([("n02", BOX), ("cow", BOX), ("n03", BOX)], STATED)
@@ -40,6 +43,27 @@ def test_any_annotation_gives_boxes_inside_the_image(text):
     assert 1 <= len(boxes) <= max(1, len(find_objects(text.encode(), "").names)) and set(labels) == {LABEL}
     edges = np.array(boxes)
     assert (edges >= 0).all() and (edges <= 1).all() and (edges[:, :2] < edges[:, 2:]).all()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("stated", [(24, 32), (32, 24), (64, 48)])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_size_turned_by_exif_is_refused_of_xmls_and_of_known_boxes(
+    orientation: int, stated: tuple[int, int], order: str
+) -> None:
+    exif = Image.Exif()
+    exif.endian = order
+    exif[0x010F], exif[0x0112] = "Maker", orientation
+    jpeg, size = encoded(picture(24, 32), exif=exif), tf.constant([[24, 32]])
+    boxes = Boxes(np.zeros(1, np.int32), np.float32([[0, 0, 1, 1]]), np.zeros(1, np.int32))
+    known = KnownTargets(boxes, np.array([0, 1]), np.float32([stated]))
+    xml = tf.constant([xml_of([("n02", (1, 2, 9, 9))], stated)]), ["a.xml"], tf.constant([LABEL]), size, [jpeg]
+    for find in (lambda: parse_targets(*xml, CLASSES), lambda: known.checked(tf.constant([0], tf.int64), size, [jpeg])):
+        if orientation < 5 or stated != (32, 24):
+            assert len(find().boxes) == 1
+            continue
+        with pytest.raises(tf.errors.InvalidArgumentError, match="the boxes is the image's turned by EXIF"):
+            find()
 
 
 @pytest.mark.parametrize("text", REFUSED)

@@ -78,6 +78,14 @@ def test_rounding_beyond_the_image_is_no_oddity() -> None:
         ("0 0.5 nan 0.5 0.5", "where class is a whole number from 0"),
         ("0 120 80 40 40", "relative to the image's width and height"),
         ("0 0.5 0.5 -0.2 0.5", "relative to the image's width and height"),
+        (
+            "0 0.5 0.5 0.2 0.5 0.9 1",
+            "a polygon of three points, or a box with the confidence and the number of a track",
+        ),
+        (
+            "0 0.5 0.5 0.2 0.5 0.9 17",
+            "a polygon of three points, or a box with the confidence and the number of a track",
+        ),
     ],
 )
 def test_another_line_is_refused_by_file_and_line(tmp_path: Path, line: str, accepted: str) -> None:
@@ -85,6 +93,17 @@ def test_another_line_is_refused_by_file_and_line(tmp_path: Path, line: str, acc
     with pytest.raises(ValueError, match=accepted) as caught:
         read_annotation(str(tmp_path / "1.txt"))
     assert str(caught.value).startswith(f'{tmp_path}/1.txt: line 3: received "{line}"; ')
+
+
+@given(st.integers(1, 9), st.integers(0, 9))
+def test_a_class_number_is_below_the_number_of_classes(classes: int, number: int) -> None:
+    """Lines that count from 1 would lose the last class, and give the others the next one's name."""
+    text = f"{number} 0.5 0.5 0.1 0.1".encode()
+    if number < classes:
+        assert parse_annotation(text, "1.txt", classes).names == [number]
+        return
+    with pytest.raises(ValueError, match=rf"1\.txt: line 1: .*there are {classes} classes, whose numbers are 0 to"):
+        parse_annotation(text, "1.txt", classes)
 
 
 def as_txt(sample: Sample) -> str:
@@ -175,6 +194,20 @@ def test_check_and_training_name_a_bad_line(root: Path, by_url: bool) -> None:
             list(loader.epoch(0))
 
 
+@pytest.mark.parametrize("keys", [{}, {"unit": "box"}, {"annotations": "index"}])
+def test_lines_that_count_from_1_are_refused_by_name(root: Path, keys: dict) -> None:
+    last = next(sample for sample in SAMPLES if sample.label == CLASSES[2] and sample.boxes)
+    path = root / "labels" / last.label / f"{last.name}.txt"
+    path.write_text(re.sub(r"(?m)^2", "3", path.read_text()))
+    config = config_of(root, "yolo", index=str(root.parent), **keys)
+    with pytest.raises(TfpipeError, match=rf"{path}: line 1: .*there are 3 classes"):
+        if "annotations" in keys:
+            build_index(config.data, "train", World(), 1)
+        else:
+            with Loader(config) as loader:
+                list(loader.epoch(0))
+
+
 def test_annotations_behind_urls_are_those_of_files(root: Path) -> None:
     listed = root.parent / "train.txt"
     with serving(root) as server:
@@ -207,6 +240,8 @@ def test_class_names_are_a_list_or_a_mapping(tmp_path: Path, names: str) -> None
     [
         ("names: {1: bird, 2: cat}", "a mapping of all numbers from 0 to names"),
         ("train: images", "received names None"),
+        ("names: [a, b]\nnc: 3", "received nc 3 and 2 names; correct the one that is wrong"),
+        ("names: [a]\nkpt_shape: [17, 3]", r"received kpt_shape \[17, 3\]: its lines hold keypoints after each box"),
         ("names: [", "is not YAML"),
         ("- names", "received a list"),
     ],

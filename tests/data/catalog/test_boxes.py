@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.support.targets import (
+    BOX,
     LABEL,
     WHOLE,
     XMLS,
@@ -19,7 +20,7 @@ from tests.support.targets import (
 )
 from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.annotations.parse import read_annotation
-from tfpipe.data.catalog.boxes import read_boxes
+from tfpipe.data.catalog.boxes import with_boxes
 from tfpipe.data.catalog.layout import LocalFiles
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.distributed import World
@@ -32,7 +33,7 @@ def test_without_a_stated_size_the_jpegs_own_counts(tmp_path: Path) -> None:
     catalog = catalog_of([LABEL], write_xmls(tmp_path, [annotation(*objects, size=None)]))
     catalog = replace(catalog, paths=FileList.of([str(tmp_path / "0.JPEG")]))
     np.testing.assert_allclose(
-        read_boxes(catalog, LocalFiles(), World()).boxes, targets_of(objects[:1], stated=(300, 600))[0]
+        with_boxes(catalog, LocalFiles(), World()).boxes.boxes, targets_of(objects[:1], stated=(300, 600))[0]
     )
 
 
@@ -40,7 +41,7 @@ def test_without_a_stated_size_the_jpegs_own_counts(tmp_path: Path) -> None:
 def test_all_boxes_are_the_targets_of_all_images(tmp_path: Path, by_object: bool, world: World) -> None:
     """A world made by hand cannot reach the other ranks: it reads everything itself."""
     catalog = catalog_of([BY_OBJECT if by_object else LABEL] * len(XMLS), write_xmls(tmp_path, XMLS))
-    found = read_boxes(catalog, LocalFiles(), world)
+    found = with_boxes(catalog, LocalFiles(), world).boxes
     assert (found.images.dtype, found.boxes.dtype, found.labels.dtype) == (np.int32, np.float32, np.int32)
     assert (np.diff(found.images) >= 0).all()
     for image, text in enumerate(XMLS):
@@ -55,11 +56,26 @@ def test_all_boxes_are_the_targets_of_all_images(tmp_path: Path, by_object: bool
         assert found.labels[mine].tolist() == labels
 
 
+@pytest.mark.parametrize("by_object", [False, True])
+def test_objects_that_are_left_out_are_counted_by_reason(tmp_path: Path, by_object: bool) -> None:
+    objects = [("N02", BOX), ("n02", BOX), ("n02", (5, 5, 5, 9)), ("n03", BOX)]
+    paths = write_xmls(tmp_path, [None, annotation(("cow", BOX)), annotation(*objects)])
+    catalog = with_boxes(catalog_of([BY_OBJECT if by_object else LABEL] * 3, paths), LocalFiles(), World())
+    assert catalog.ledger.counts == {
+        "boxes without an area": (1, f'"n02" in {paths[2]}'),
+        **(
+            {"objects of an unknown class": (2, f'"cow" in {paths[1]}')}
+            if by_object
+            else {"objects of another class than their image's": (1, f'"n03" in {paths[2]}')}
+        ),
+    }
+
+
 class OneOf(World):
     """A rank whose reading is collected instead of shared."""
 
     def gather(self, value: Any) -> list[Any]:
-        PARTS.append(value.result)
+        PARTS.append(value.result.boxes)
         return [value]
 
 
@@ -70,6 +86,6 @@ def test_the_ranks_divide_the_reading(tmp_path: Path) -> None:
     catalog = catalog_of([LABEL] * len(XMLS), write_xmls(tmp_path, XMLS))
     PARTS.clear()
     for rank in range(3):
-        read_boxes(catalog, LocalFiles(), OneOf(rank, 3, "mpi"))
+        with_boxes(catalog, LocalFiles(), OneOf(rank, 3, "mpi"))
     of_ranks = [sorted(set(part.images.tolist())) for part in PARTS]
     assert of_ranks == [np.flatnonzero(catalog.annotated)[rank::3].tolist() for rank in range(3)]

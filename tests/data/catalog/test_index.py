@@ -16,7 +16,7 @@ from tests.support.targets import LABEL
 from tfpipe import World, load_config
 from tfpipe.config import Config
 from tfpipe.data.catalog import index, table
-from tfpipe.data.catalog.boxes import read_boxes
+from tfpipe.data.catalog.boxes import with_boxes
 from tfpipe.data.catalog.index import ODD, is_uneven, load_index
 from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.sources.registry import load_split
@@ -133,7 +133,7 @@ def test_the_catalog_knows_all_that_the_xmls_say(make: Callable[..., Config], la
     catalog = split.catalog
     assert not catalog.by_box and catalog.samples == len(catalog)
     np.testing.assert_array_equal(catalog.annotated, without.catalog.annotated)
-    for one, other in zip(catalog.boxes, read_boxes(without.catalog, without.storage, World()), strict=True):
+    for one, other in zip(catalog.boxes, with_boxes(without.catalog, without.storage, World()).boxes, strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)
     assert count_crops(split) == (len(catalog.boxes.labels), True)

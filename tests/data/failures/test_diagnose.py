@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.support.sample import SampleData
 from tfpipe import Config, Stream, World, build_dataset, load_config
-from tfpipe.data.catalog.boxes import read_boxes
+from tfpipe.data.catalog.boxes import with_boxes
 from tfpipe.data.failures.diagnose import find_failure, to_named_error
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split
@@ -96,7 +96,7 @@ def test_a_bad_annotation_is_named_with_its_line(tmp_path: Path, annotations: st
     reason = f"{path}: line 2: <object> without <bndbox/ymin>"
     assert message.startswith(f"rank 0: cannot use {path} of the train data: {reason}; repair it")
     with pytest.raises(ConfigError, match=r"cannot read the boxes of train data: .*13\.xml"):
-        read_boxes(split.catalog, split.storage, World())
+        with_boxes(split.catalog, split.storage, World())
 
 
 def test_an_error_that_is_not_the_pipelines_blames_no_file(sample: SampleData, tmp_path: Path) -> None:

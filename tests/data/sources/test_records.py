@@ -9,7 +9,7 @@ from tests.support.images import encoded, picture
 from tests.support.targets import LABEL, catalog_of, data_config
 from tfpipe import Stream, World
 from tfpipe.data.annotations.cleaning import Boxes
-from tfpipe.data.catalog.boxes import read_boxes
+from tfpipe.data.catalog.boxes import with_boxes
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.pipeline import read, visit
@@ -65,7 +65,7 @@ def test_without_known_boxes_images_are_used_whole_and_no_xml_is_asked_for() -> 
         catalog=replace(plain, labels=np.arange(COUNT) % 3),
     )
     assert count_crops(weighted) == (COUNT, False)
-    boxes = read_boxes(plain, split.storage, World())
+    boxes = with_boxes(plain, split.storage, World()).boxes
     assert boxes.images.tolist() == list(range(COUNT)) and (boxes.boxes == [0, 0, 1, 1]).all()
     wrong = replace(split, catalog=replace(plain, annotated=np.ones(COUNT, bool)))
     with pytest.raises(ConfigError, match=r"^cannot read the boxes of train data: train\.txt holds no XMLs$"):

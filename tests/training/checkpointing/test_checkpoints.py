@@ -20,7 +20,7 @@ from tests.support.commands import ROOT
 from tests.support.examples import examples
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
-from tfpipe.data.catalog.boxes import read_boxes
+from tfpipe.data.catalog.boxes import with_boxes
 from tfpipe.data.contract import KNOWN_AT_TIMES
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
@@ -189,7 +189,7 @@ def contracts(sample: SampleData, index: str, tmp_path: Path) -> dict[str, dict[
         "XMLs": xmls,
         "other XMLs": replace(xmls, annotation_folders=there),
         "indexed": indexed,
-        "read": replace(indexed, boxes=read_boxes(xmls, split.storage, World()), annotation_folders=there),
+        "read": replace(indexed, boxes=with_boxes(xmls, split.storage, World()).boxes, annotation_folders=there),
         "other boxes": replace(indexed, boxes=indexed.boxes._replace(boxes=1 - indexed.boxes.boxes)),
         "packed": replace(xmls, annotation_folders=[""] * len(there)),
     }

@@ -9,22 +9,26 @@ import tensorflow as tf
 
 from tfpipe.data.annotations.cleaning import Boxes, is_stated, numbered, targets
 from tfpipe.data.annotations.parse import parse_annotation
-from tfpipe.data.annotations.voc import NOTHING
+from tfpipe.data.annotations.voc import NOTHING, VocObjects
 from tfpipe.data.images.crops import Targets
+from tfpipe.data.images.headers import IS_TURNED, START, WITH_TURNED, check_turned
 from tfpipe.data.runtime.columns import columns
 
 
 class KnownTargets:
     """The boxes that are known from the start, looked up in graph, by image or, if boxes are samples, by box."""
 
-    def __init__(self, boxes: Boxes, offsets: np.ndarray | None, *, sent: bool = False) -> None:
+    def __init__(
+        self, boxes: Boxes, offsets: np.ndarray | None, stated: np.ndarray | None = None, *, sent: bool = False
+    ) -> None:
         """Holds `boxes`; `offsets` (int [images + 1]) says where each image's start, None if every box is a sample.
 
-        `sent`: the graph goes to other processes, which need the boxes in it.
+        `stated` (float32 [samples, 2]) are the heights and widths by which pixels were divided, None if they are not
+        known. `sent`: the graph goes to other processes, which need the boxes in it.
         """
-        arrays = [boxes.boxes, boxes.labels, *([] if offsets is None else [offsets])]
-        self._boxes, self._labels, *starts = columns(*arrays, sent=sent)
-        self._offsets = starts[0] if starts else None
+        self._boxes, self._labels = columns(boxes.boxes, boxes.labels, sent=sent)
+        self._offsets = None if offsets is None else columns(offsets, sent=sent)[0]
+        self._stated = None if stated is None else columns(stated, sent=sent)[0]
 
     def at(self, samples: tf.Tensor) -> Targets:
         """Returns the targets of `samples` (int64 [n]), which are boxes or images."""
@@ -35,30 +39,51 @@ class KnownTargets:
             images, boxes = ranges.value_rowids(), ranges.values
         return Targets(images, self._boxes.at(boxes), self._labels.at(boxes))
 
+    def checked(self, samples: tf.Tensor, sizes: tf.Tensor, jpegs: tf.Tensor) -> Targets:
+        """Returns the targets of `samples`; `sizes` (int32 [n, 2]) are those of their images, and `jpegs` (string [n])
+        the files.
+
+        Raises tf.errors.InvalidArgumentError if the size that is stated with boxes is that of the image turned by EXIF.
+        """
+        targets = self.at(samples)
+        if self._stated is None:
+            return targets
+        real = tf.cast(sizes, tf.float32)
+        swapped = tf.reduce_all(tf.equal(self._stated.at(samples), real[:, ::-1]), 1) & (real[:, 0] != real[:, 1])
+
+        def are_turned() -> tf.Tensor:
+            return tf.strings.regex_full_match(tf.strings.substr(jpegs, 0, START), WITH_TURNED) & swapped
+
+        turned = tf.cond(tf.reduce_any(swapped), are_turned, lambda: swapped)
+        with tf.control_dependencies([tf.debugging.Assert(~tf.reduce_any(turned), [f"the {IS_TURNED}"])]):
+            return Targets(*map(tf.identity, targets))
+
 
 def parse_targets(
-    texts: tf.Tensor, paths: tf.Tensor, labels: tf.Tensor, sizes: tf.Tensor, classes: Sequence[str]
+    texts: tf.Tensor, paths: tf.Tensor, labels: tf.Tensor, sizes: tf.Tensor, jpegs: tf.Tensor, classes: Sequence[str]
 ) -> Targets:
     """Parses n XMLs (string [n]; ignored if its path is "") and returns the boxes to crop, by Python: cleaning.targets.
 
     `labels` (int32 [n]) are those of n images, or BY_OBJECT; `sizes` (int32 [n, 2]), their heights and widths, are used
-    if an XML does not state them; `classes` are in the order of the class numbers. An XML takes 60
-    microseconds of CPU time, one call at a time (profiles/annotations.py); an index saves it.
+    if an XML does not state them; `jpegs` (string [n]) are the images' files; `classes` are in the numbers' order.
+    An XML takes 60 microseconds of CPU time, one call at a time (profiles/annotations.py); an index saves it.
 
     Raises:
-        tf.errors.InvalidArgumentError: parse_annotation refuses an XML; has its message.
+        tf.errors.InvalidArgumentError: parse_annotation or check_turned refuses an XML; has its message.
     """
     numbers = {name: number for number, name in enumerate(classes)}
     # lxml gives up the GIL for each XML, so threads that parse at once contend for it: two take 1.8 times the CPU time.
     alone = threading.Lock()
 
     def parse(
-        texts: np.ndarray, paths: np.ndarray, labels: np.ndarray, sizes: np.ndarray
+        texts: np.ndarray, paths: np.ndarray, labels: np.ndarray, sizes: np.ndarray, starts: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
-        pairs = zip(texts.tolist(), paths.tolist(), strict=True)
+        names, xmls = list(map(os.fsdecode, paths.tolist())), list[VocObjects]()
         try:
             with alone:
-                xmls = [parse_annotation(text, os.fsdecode(path)) if path else NOTHING for text, path in pairs]
+                for text, path, real, start in zip(texts.tolist(), names, sizes.tolist(), starts, strict=True):
+                    xmls.append(parse_annotation(text, path, len(classes)) if path else NOTHING)
+                    check_turned(xmls[-1].size, real, path, lambda start=start: start)  # type: ignore[misc]
             problem = ""
         except ValueError as error:
             xmls, problem = [NOTHING] * len(texts), str(error)
@@ -68,7 +93,8 @@ def parse_targets(
         return boxes.images.astype(np.int64), boxes.boxes, boxes.labels, problem
 
     types = [tf.int64, tf.float32, tf.int32, tf.string]
-    *tensors, problem = tf.numpy_function(parse, [texts, paths, labels, sizes], types, stateful=False)
+    given = [texts, paths, labels, sizes, tf.strings.substr(jpegs, 0, START)]
+    *tensors, problem = tf.numpy_function(parse, given, types, stateful=False)
     # Raised in Python, the error would carry a traceback instead of the message alone.
     with tf.control_dependencies([tf.debugging.Assert(tf.equal(problem, ""), [problem])]):
         shapes = ([None], [None, 4], [None])

@@ -27,10 +27,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig, Layout, WeightedList
-from tfpipe.data.annotations.cleaning import Boxes
+from tfpipe.data.annotations.cleaning import BY_OBJECT, LEFT_OUT, Boxes
 from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Index
@@ -108,9 +109,35 @@ def load_index(path: Path, expected: str) -> Index | None:
         if (file.schema_arrow.metadata or {}).get(FINGERPRINT) != expected.encode():
             return None
         # pyarrow leaves out the columns that the file lacks.
-        table = file.read(["annotated", "boxes", "box_labels", *SIDES])
+        table = file.read(["label", "annotated", "boxes", "box_labels", "odd", *SIDES])
+        left_out = _left_out(table, file) if {"path", "label", "odd"} <= {*file.schema_arrow.names} else {}
     sides = [table[name].to_numpy() for name in SIDES if name in table.column_names]
-    return index_of(table)._replace(uneven=len(sides) == len(SIDES) and is_uneven(*sides))
+    return index_of(table)._replace(uneven=len(sides) == len(SIDES) and is_uneven(*sides), left_out=left_out)
+
+
+def _left_out(table: pa.Table, file: pq.ParquetFile) -> dict[str, tuple[int, str]]:
+    """Returns the number of images with objects that training leaves out, and the first one's path, by the reason."""
+    lists, left_out = table["odd"].combine_chunks(), dict[str, tuple[int, str]]()
+    codes, ends = lists.flatten(), lists.offsets.to_numpy()
+    ends = ends[1:] - ends[0]
+    counts = {entry["values"]: entry["counts"] for entry in pc.value_counts(codes).to_pylist()}
+    by_object = len(table) > 0 and table["label"][0].as_py() == BY_OBJECT
+    for code, reason in LEFT_OUT.items():
+        # An object of an unknown class is its image's if images have the labels.
+        if code in counts and (by_object or code != "class unknown"):
+            row = int(np.searchsorted(ends, pc.index(codes, code).as_py(), "right"))
+            left_out[f"images with {reason}"] = counts[code], _path(file, row)
+    return left_out
+
+
+def _path(file: pq.ParquetFile, row: int) -> str:
+    """Returns an image's path, without reading those of all."""
+    for group in range(file.num_row_groups):
+        rows = file.metadata.row_group(group).num_rows
+        if row < rows:
+            return str(file.read_row_group(group, ["path"])["path"][row])
+        row -= rows
+    raise IndexError(row)
 
 
 def index_of(table: pa.Table) -> Index:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tfpipe.config import DataConfig, Layout
 from tfpipe.config.targets import UNCLASSED
-from tfpipe.data.catalog.boxes import read_boxes
+from tfpipe.data.catalog.boxes import with_boxes
 from tfpipe.data.catalog.labels import class_table, image_labels
 from tfpipe.data.catalog.layout import (
     LAYOUTS,
@@ -63,7 +63,9 @@ def load_listed(config: DataConfig, split: str, world: World, storage_of: Callab
     # Workers run no Python, and so find no boxes, even without any XML; URLs they refuse themselves.
     in_workers = config.service is not None and not paths.remote
     if catalog.boxes is None and (by_box or in_workers or config.targets.known):
-        catalog = replace(catalog, boxes=read_boxes(catalog, storage, world))
+        catalog = with_boxes(catalog, storage, world)
+    if catalog.ledger and world.rank == 0:
+        logger.warning("%s data: %s holds what is not used: %s", split, name, ", ".join(catalog.ledger.texts))
     masks = mask_paths(paths, config.targets.masks) if config.targets.kind == "mask" else None
     return replace(catalog, classes=classes, by_box=by_box, masks=masks)
 
@@ -116,14 +118,17 @@ def load_boxes(
         if index is None:
             return None
         columns = {"annotated": index.annotated, "uneven": np.array([index.uneven])}
-        return StoredTable({}, {**columns, **boxes_columns(index.boxes, len(index.annotated))})
+        return StoredTable(
+            {"left_out": index.left_out}, {**columns, **boxes_columns(index.boxes, len(index.annotated))}
+        )
 
-    table = store.table("boxes", {**settings, "boxes": boxes, "the index": stamps, "columns": 2}, make)
+    table = store.table("boxes", {**settings, "boxes": boxes, "the index": stamps, "columns": 3}, make)
     if table is None:
         return None
     if not made and store.world.rank == 0:
         logger.info("boxes are those of the index %s", index)
-    return Index(table.columns["annotated"], table_boxes(table), bool(table.columns["uneven"][0]))
+    uneven = bool(table.columns["uneven"][0])
+    return Index(table.columns["annotated"], table_boxes(table), uneven, table.values["left_out"])
 
 
 def reads_boxes(config: DataConfig, split: str, paths: FileList) -> bool:
@@ -166,7 +171,8 @@ def _with_annotations(
 
     index = load_boxes(store, index_path(config, filelist), source, settings, find)
     if index is not None:
-        return replace(catalog, annotated=index.annotated, boxes=index.boxes, uneven=index.uneven)
+        ledger = Ledger(index.left_out)
+        return replace(catalog, annotated=index.annotated, boxes=index.boxes, uneven=index.uneven, ledger=ledger)
     assert isinstance(source, Layout), "a table's boxes come from the index only, and find_index raises without one"
     packed = world.from_rank0(lambda: np.packbits(existing(paths, source, world.rank == 0, storage.names)))
     return replace(catalog, annotated=np.unpackbits(packed, count=len(paths)).astype(bool))

@@ -79,4 +79,6 @@ def known_targets(catalog: Catalog, *, sent: bool = False) -> KnownTargets | Non
     """Returns the catalog's boxes, looked up in graph as by Lookup, None if the pipeline reads the XMLs."""
     if catalog.boxes is None:
         return None
-    return KnownTargets(catalog.boxes, None if catalog.by_box else catalog.boxes.offsets(len(catalog)), sent=sent)
+    stated = catalog.stated if catalog.stated is None or not catalog.by_box else catalog.stated[catalog.boxes.images]
+    offsets = None if catalog.by_box else catalog.boxes.offsets(len(catalog))
+    return KnownTargets(catalog.boxes, offsets, stated, sent=sent)

@@ -1,7 +1,9 @@
 """Reads an image's size, components and format from the file's header, without decoding it."""
 
 import io
+import re
 import struct
+from collections.abc import Callable, Sequence
 from typing import IO, NamedTuple
 
 from PIL import Image
@@ -18,6 +20,14 @@ START = 4096
 START_OF_IMAGE = b"\xff\xd8"
 # Beginning of a JPEG's stored coefficients (native/stored.c), and the place of the frame's payload.
 STORED, STORED_FRAME = b"\0tpc", 8
+# Regular expressions of bytes with EXIF's orientation by which a viewer swaps height and width, in either byte order:
+# Python's, to be searched, and TensorFlow's of all bytes, whose \C is any byte.
+TURNED = rb"(?s)Exif\0\0(MM\0\*.*\x01\x12\0\x03\0\0\0\x01\0[\x05-\x08]|II\*\0.*\x12\x01\x03\0\x01\0\0\0[\x05-\x08])"
+WITH_TURNED = TURNED.decode().replace("\\0", "\\x00").replace(".", "\\C").replace("(?s)", "(?s)\\C*") + "\\C*"
+IS_TURNED = (
+    "size stated with the boxes is the image's turned by EXIF, and so are the boxes, but pixels are read as they are "
+    "stored: turn these (ImageMagick's mogrify -auto-orient IMAGE)"
+)
 # Header of a JPEG segment: 0xFF, marker code, and length in bytes from the length field on.
 SEGMENT = struct.Struct(">BBH")
 # Start of a frame's payload: bits per component, height, width, number of components.
@@ -93,6 +103,16 @@ def _frame_header(start: bytes, at: int) -> Header | None:
     depth, height, width, components = FRAME.unpack_from(start, at)
     ordinary = depth == 8 and height and width and components in (1, 3, 4)
     return Header(height, width, components, "JPEG") if ordinary else None
+
+
+def check_turned(stated: Sequence[float], real: Sequence[float], path: str, start: Callable[[], bytes]) -> None:
+    """Raises ValueError if the height and width that the annotation at `path` states are those of its turned image.
+
+    `real` are the height and width of the image's pixels, and `start` returns the beginning of its file.
+    """
+    height, width = real
+    if height != width and (stated[0], stated[1]) == (width, height) and re.search(TURNED, start()):
+        raise ValueError(f"{path}: the {IS_TURNED}")
 
 
 def pillow_header(file: str | IO[bytes], path: str) -> Header:

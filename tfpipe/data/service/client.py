@@ -168,6 +168,7 @@ def tables_bytes(catalog: Catalog) -> int:
     tables = len(catalog.paths.names) + (8 + 4 + 4 + 1) * len(catalog)
     if catalog.boxes is not None:
         tables += sum(table.nbytes for table in catalog.boxes) + 8 * len(catalog)
+        tables += 0 if catalog.stated is None else 8 * catalog.samples
     return tables
 
 

@@ -69,7 +69,8 @@ class FileSplit(Split):
         from tfpipe.data.runtime.op_errors import reason
 
         path, *annotation = self.files(item)
-        failure = _xml_failure(annotation) if self.catalog.masks is None else _mask_failure(annotation, reason(error))
+        failure_of = _xml_failure if self.catalog.masks is None else _mask_failure
+        failure = failure_of(annotation, reason(error))
         try:
             contents = self.image(item)
         except OSError as unread:
@@ -97,11 +98,11 @@ def _mask_failure(masks: list[str], reason: str) -> Failure | None:
     return next(filter(None, (stated_failure(path, reason) for path in masks)), None)
 
 
-def _xml_failure(annotations: list[str]) -> Failure | None:
-    """Returns the error of an XML, with its line; None if there is no error."""
+def _xml_failure(annotations: list[str], reason: str) -> Failure | None:
+    """Returns the error of an XML, with its line, or that `reason` states of it; None if there is no error."""
     for path in annotations:
         try:
             read_annotation(path)
         except (OSError, ValueError) as error:
             return Failure(path, str(error))
-    return None
+    return next((Failure(path, reason) for path in annotations if reason.startswith(f"{path}: ")), None)

@@ -184,7 +184,8 @@ def find_scenes(split: Split, stream: Stream, count: int) -> list[Scene]:
     images: Encoded = next(Cancellable(encoded.batch(count)))
     known = known_targets(catalog)
     if known is None:
-        targets = parse_targets(images.xml, images.xml_path, images.label, images.size, catalog.classes)
+        files = (images.xml, images.xml_path, images.label, images.size, images.jpeg)
+        targets = parse_targets(*files, catalog.classes)
     else:
         targets = known.at(images.visit.item)
     chosen = choose_windows(targets, images.size, images.visit.position, config, catalog.split, split.crops_objects)

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.routes import CLASSES, HEIGHT, WIDTH, samples, write_coco, write_files
-from tfpipe import World
+from tests.support.images import picture, turned
+from tests.support.routes import CLASSES, HEIGHT, SMALL, WIDTH, samples, write_coco, write_files
+from tfpipe import Loader, World
 from tfpipe.config import make_config
 from tfpipe.data.sources.registry import load_split
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, TfpipeError
 
 SAMPLES = samples(12)
 
@@ -101,6 +102,16 @@ BOX = {"id": 11, "image_id": 1, "category_id": 1, "bbox": [8, 6, 8, 18]}
         ),
         ({"annotations": [BOX | {"bbox": None}]}, "the annotation 11: received None as bbox"),
         (
+            {"annotations": [{key: BOX[key] for key in BOX if key != "bbox"}]},
+            r"the annotation 11: received no bbox; accepted: \[x, y, width, height\]",
+        ),
+        ({"annotations": [{"id": 11, "bbox": [1, 2, 3, 4]}]}, "the annotation 11 has the image_id None, which is none"),
+        ({"annotations": [BOX | {"iscrowd": "no"}]}, "the annotation 11: received 'no' as iscrowd; accepted: 0 or 1"),
+        (
+            {"annotations": [BOX | {"bbox": [0.25, 0.25, 0.5, 0.5]}]},
+            r"all boxes are from 0 to 1, e\.g\. \[0\.25, 0\.25, 0\.5, 0\.5\], so relative",
+        ),
+        (
             {"images": [{"id": 1, "file_name": "a.jpg", "width": "x", "height": 1}], "annotations": []},
             'received "x" as width; accepted: a',
         ),
@@ -109,6 +120,37 @@ BOX = {"id": 11, "image_id": 1, "category_id": 1, "bbox": [8, 6, 8, 18]}
 def test_entries_that_contradict_others_are_named(tmp_path: Path, changes: dict, problem: str) -> None:
     with pytest.raises(ConfigError, match=rf"x\.json: .*{problem}"):
         catalog_of(write_json(tmp_path / "x.json", **changes))
+
+
+@pytest.mark.parametrize("value", [0, "0", False, None, 1, "1", True])
+def test_a_crowd_is_counted_and_what_is_none_is_used(tmp_path: Path, value: object) -> None:
+    boxes = [BOX, BOX | {"id": 12, "bbox": [0, 0, 16, 12], "iscrowd": value}]
+    catalog = catalog_of(write_json(tmp_path / "x.json", annotations=boxes), label_source="object")
+    is_crowd = value in (1, "1")
+    assert len(catalog.boxes.boxes) == 1 + (not is_crowd)
+    assert catalog.ledger.counts == ({"boxes of crowds": (1, "the annotation 12")} if is_crowd else {})
+
+
+def test_a_windows_path_names_the_file(tmp_path: Path) -> None:
+    images = [{"id": 1, "file_name": "a\\b/1.jpg", "height": 24, "width": 32}]
+    catalog = catalog_of(write_json(tmp_path / "x.json", images=images, annotations=[BOX]))
+    assert list(catalog.paths) == [f"{tmp_path}/a/b/1.jpg"]
+
+
+@pytest.mark.parametrize("orientation", [3, 6])
+def test_a_size_turned_by_exif_is_refused_and_the_image_named(tmp_path: Path, orientation: int) -> None:
+    (tmp_path / "1.jpg").write_bytes(turned(picture(24, 32), orientation))
+    images = [{"id": 1, "file_name": "1.jpg", "height": 32, "width": 24}]
+    path = write_json(tmp_path / "x.json", images=images, annotations=[BOX])
+    config = make_config({"data": {**SMALL, "source": {"kind": "coco", "path": str(path)}, "batch_size": 1}})
+    with Loader(config) as loader:
+        if orientation == 3:
+            assert len(list(loader.epoch(0))) == 1
+            return
+        with pytest.raises(
+            TfpipeError, match=r"/1\.jpg of the train data: the size stated with the boxes is the image"
+        ):
+            list(loader.epoch(0))
 
 
 def test_an_image_that_comes_twice_keeps_all_its_boxes(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from tfpipe.data.annotations.cleaning import Annotated, is_stated, numbered, targets
+from tfpipe.data.annotations.cleaning import Annotated, is_stated, left_out, numbered, targets
 from tfpipe.data.annotations.voc import find_objects
 from tfpipe.data.catalog.box_tables import find_images, read_box_table
 from tfpipe.data.catalog.paths import FileList
@@ -68,14 +68,17 @@ def load_box_file(
         if unsized.size:
             show = world.rank == 0
             sizes[unsized] = world.share(unsized.tolist(), lambda mine: _measured(shards, paths, mine, show=show))
-        boxes = targets(objects, labels, np.maximum(sizes, 1))
-        return StoredTable({}, {"annotated": annotated, **boxes_columns(boxes, len(paths))})
+        sizes = np.maximum(sizes, 1)
+        kinds = left_out(objects, labels, sizes).items()
+        counts = {reason: (len(which), paths[int(objects.images[which[0]])]) for reason, which in kinds}
+        boxes = targets(objects, labels, sizes)
+        return StoredTable({"left_out": counts}, {"annotated": annotated, **boxes_columns(boxes, len(paths))})
 
     digest = hashlib.sha256(np.ascontiguousarray(labels).data).hexdigest()
-    settings = {"the images": paths.digest, "the classes": list(classes), "the labels": digest}
+    settings = {"the images": paths.digest, "the classes": list(classes), "the labels": digest, "columns": 2}
     table = store.table("objects", settings, make, shared=True)
     assert table is not None, "boxes are always read"
-    return Index(table.columns["annotated"], table_boxes(table))
+    return Index(table.columns["annotated"], table_boxes(table), left_out=table.values["left_out"])
 
 
 def _read(file: Path, paths: FileList, labels: np.ndarray, classes: Sequence[str]) -> Objects:

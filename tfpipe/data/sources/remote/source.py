@@ -107,6 +107,8 @@ class UrlSplit(Split):
                 continue
             except ValueError as wrong:
                 return Failure(url, str(wrong))
+            if reason(error).startswith(f"{url}: "):
+                return Failure(url, reason(error))
         return Failure(path, reason(error))
 
     def cause(self, error: "tf.errors.OpError") -> str | None:
