@@ -177,7 +177,21 @@ IMAGES = [
     Fault(
         "BMP with a palette",
         encoded(PICTURE.quantize(32), format="BMP"),
-        "a BMP with a palette, which is not read as it should be: convert it",
+        "a BMP with a palette, of 16 bits, or of colours in another order than BGR, which is not read as it should be: "
+        "convert it",
+        {"undecodable"},
+    ),
+    Fault(
+        "animated WebP",
+        encoded(PICTURE, format="WEBP", save_all=True, append_images=[PICTURE.rotate(180)]),
+        "an animated WebP, which is not read: convert it",
+        {"undecodable"},
+    ),
+    Fault("transparent WebP", encoded(with_alpha(PICTURE), format="WEBP"), None, {"not jpeg"}),
+    Fault(
+        "GIF of a small frame",
+        patched(GIF, 6, struct.pack("<HH", PICTURE.width + 1, PICTURE.height)),
+        "a GIF whose first frame is smaller than its screen, which is not read as it should be: convert it",
         {"undecodable"},
     ),
     Fault("damaged scan", damaged_scan(), None, {"damaged"}),
@@ -202,6 +216,13 @@ IMAGES = [
 ]
 LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 10))
 XMLS = [
+    Fault(
+        "relative boxes",
+        note(thing("<name>n01</name>", bndbox("0.1", "0.2", "0.5", "1"))),
+        "PATH: all boxes are from 0 to 1, e.g. [0.2, 0.1, 1.0, 0.5] (ymin, xmin, ymax, xmax), so relative to the "
+        "image's size; accepted: boxes in pixels, or a <size> of width 1 and height 1",
+        {"bad xml"},
+    ),
     Fault("empty", "", "PATH is not XML: ...", {"bad xml"}),
     Fault(
         "text",

@@ -1,6 +1,7 @@
 """Every kind of picture is in both decoders what Pillow makes of it: inks, gray, palettes, alpha, 16 bits, EXIF."""
 
 import io
+import struct
 from functools import cache
 
 import numpy as np
@@ -10,6 +11,7 @@ from PIL import Image
 
 from tests.support.decoding import decode
 from tests.support.images import cmyk, encoded, picture, png16, turned, unmarked, with_alpha, ycck
+from tfpipe.data.images.headers import header_of
 from tfpipe.data.images.windows import decode_image, image_size
 
 SIZE = (61, 90)
@@ -70,7 +72,12 @@ OTHERS = {
     "black and white PNG": encoded(ONE.convert("1"), format="PNG"),
     "GIF": encoded(ONE.quantize(64), format="GIF"),
     "BMP": encoded(ONE, format="BMP"),
+    "BMP with alpha": encoded(with_alpha(ONE), format="BMP"),
     "WebP": encoded(ONE, format="WEBP"),
+    "transparent WebP": encoded(with_alpha(ONE), format="WEBP"),
+    "transparent WebP, lossless": encoded(with_alpha(ONE), format="WEBP", lossless=True, exact=True),
+    "lossless WebP": encoded(ONE, format="WEBP", lossless=True),
+    "GIF of frames": encoded(ONE.quantize(64), format="GIF", save_all=True, append_images=[ONE.rotate(180)]),
 }
 
 
@@ -110,10 +117,39 @@ def test_a_window_of_inks_is_that_of_the_whole(channels: int) -> None:
         assert np.abs(whole[4:16, 6:26] - window).max() == 0
 
 
-@pytest.mark.parametrize("mode", ["P", "L", "1"])
-def test_a_bmp_with_a_palette_is_refused(mode: str) -> None:
-    """TensorFlow takes the palette's numbers for levels of gray."""
-    contents = encoded(ONE.quantize(64) if mode == "P" else ONE.convert(mode), format="BMP")
+BMP = encoded(with_alpha(ONE), format="BMP")
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        *(encoded(image, format="BMP") for image in (ONE.quantize(64), ONE.convert("L"), ONE.convert("1"))),
+        BMP[:28] + b"\x10" + BMP[29:],
+        BMP[:30] + b"\3" + BMP[31:54] + b"\xff\0\0\0\0\xff\0\0\0\0\xff\0" + BMP[66:],
+        BMP[:14] + b"\x0c" + BMP[15:],
+    ],
+    ids=["palette", "gray", "black and white", "16 bits", "RGB", "OS/2"],
+)
+def test_a_bmp_that_tensorflow_misreads_is_refused(contents: bytes) -> None:
+    """It takes a palette's numbers for levels of gray, and does not look at the order of colours."""
     for decoder in ("native", "graph"):
         with pytest.raises(tf.errors.OpError, match="BMP with a palette"):
             decode(decoder, [contents], [[WINDOW]])
+
+
+@pytest.mark.parametrize("image", [ONE, with_alpha(ONE)])
+def test_an_animated_webp_is_refused(image: Image.Image) -> None:
+    """TensorFlow writes beyond its memory when it reads one as four channels."""
+    contents = encoded(image, format="WEBP", save_all=True, append_images=[ONE.rotate(180)])
+    for decoder in ("native", "graph"):
+        with pytest.raises(tf.errors.OpError, match="an animated WebP, which is not read: convert it"):
+            decode(decoder, [contents], [[WINDOW]])
+
+
+@pytest.mark.parametrize("screen", [(1, 0), (0, 1)])
+def test_a_gif_of_a_frame_that_is_smaller_than_its_screen_is_refused(screen: tuple[int, int]) -> None:
+    gif, (height, width) = encoded(ONE.quantize(64), format="GIF"), SIZE
+    contents = gif[:6] + struct.pack("<HH", width + screen[0], height + screen[1]) + gif[10:]
+    assert header_of(contents, "")[:2] == (height + screen[1], width + screen[0])
+    with pytest.raises(tf.errors.OpError, match="first frame is smaller than its screen"):
+        decode_image(tf.constant(contents), 3)

@@ -31,7 +31,12 @@ HUGE_GIF = f"a GIF of more than {TOO_LARGE // 3} pixels, which is not decoded"
 STRETCHED = -1
 # Draws of a random window: torchvision's, and of one that has to cover a part of a box (native/sample.c).
 TRIES, COVERING_TRIES = 10, 100
-INDEXED_BMP = "a BMP with a palette, which is not read as it should be: convert it"
+ODD_BMP = (
+    "a BMP with a palette, of 16 bits, or of colours in another order than BGR, which is not read as it should be: "
+    "convert it"
+)
+ANIMATED = "an animated WebP, which is not read: convert it"
+SMALL_FRAME = "a GIF whose first frame is smaller than its screen, which is not read as it should be: convert it"
 
 
 class Target(NamedTuple):
@@ -114,15 +119,33 @@ def decode_image(contents: tf.Tensor, channels: int, window: tf.Tensor | None = 
 
 def _decode_other(contents: tf.Tensor) -> tf.Tensor:
     """Returns uint8 [height, width, 3], an image of another format than JPEG."""
-    head = tf.io.decode_raw(tf.strings.substr(tf.strings.join([contents, bytes(32)]), 0, 32), tf.uint8)
-    indexed = tf.reduce_all(tf.equal(head[:2], list(b"BM"))) & (head[28] <= 8) & tf.equal(head[29], 0)
+    head = tf.io.decode_raw(tf.strings.substr(tf.strings.join([contents, bytes(66)]), 0, 66), tf.uint8)
+
+    def has(at: int, expected: bytes) -> tf.Tensor:
+        return tf.reduce_all(tf.equal(head[at : at + len(expected)], list(expected)))
+
+    # Of OS/2's header of 12 bytes, TensorFlow reads other numbers.
+    ordinary = (has(28, b"\x18\0") | has(28, b"\x20\0")) & ~has(14, b"\x0c\0\0\0")
+    in_order = has(30, b"\0\0\0\0") | (has(30, b"\3\0\0\0") & has(54, b"\0\0\xff\0\0\xff\0\0\xff\0\0\0"))
     # TensorFlow itself refuses images of this size in every other format.
-    screen = tf.cast(head[6:10], tf.int64)
-    pixels = (screen[0] + 256 * screen[1]) * (screen[2] + 256 * screen[3])
-    huge = tf.reduce_all(tf.equal(head[:4], list(b"GIF8"))) & (3 * pixels >= TOO_LARGE)
-    checks = [tf.debugging.Assert(~indexed, [INDEXED_BMP]), tf.debugging.Assert(~huge, [HUGE_GIF])]
+    width, height = (tf.cast(head[at], tf.int32) + 256 * tf.cast(head[at + 1], tf.int32) for at in (6, 8))
+    is_gif = has(0, b"GIF8")
+    huge = is_gif & (3 * tf.cast(width, tf.int64) * tf.cast(height, tf.int64) >= TOO_LARGE)
+    is_extended, is_webp = has(12, b"VP8X"), has(0, b"RIFF")
+    animated = is_webp & is_extended & (head[20] & 2 > 0)
+    # A WebP with alpha cannot be read as three channels. An animated one, read as four, damages TensorFlow's memory.
+    has_alpha = is_webp & ~animated & ((is_extended & (head[20] & 16 > 0)) | (has(12, b"VP8L") & (head[24] & 16 > 0)))
+    odd_bmp = has(0, b"BM") & ~(ordinary & in_order)
+    checks = [
+        tf.debugging.Assert(~wrong, [text])
+        for wrong, text in ((odd_bmp, ODD_BMP), (huge, HUGE_GIF), (animated, ANIMATED))
+    ]
     with tf.control_dependencies(checks):
-        return tf.io.decode_image(contents, channels=3, expand_animations=False)
+        decode = partial(tf.io.decode_image, contents, expand_animations=False)
+        image = tf.cond(has_alpha, lambda: decode(4)[:, :, :3], lambda: decode(3))
+    whole = (tf.shape(image)[0] >= height) & (tf.shape(image)[1] >= width)
+    with tf.control_dependencies([tf.debugging.Assert(~is_gif | whole, [SMALL_FRAME])]):
+        return tf.identity(image)
 
 
 def _gray(image: tf.Tensor) -> tf.Tensor:
