@@ -45,7 +45,6 @@ def start_trained(args: argparse.Namespace, config: Config) -> World:
         world = launched_world(shared(args, config) | {"KERAS_BACKEND": backend})
         from tfpipe.training.devices import check_gpus, configure_devices
 
-
         configure_devices(world)
         check_gpus(world)
     return world

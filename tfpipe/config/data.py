@@ -129,8 +129,7 @@ class DataConfig(Section):
     """Parameters of "random_resized"."""
     fit: Literal["stretch", "letterbox"] = "stretch"
     """How an image becomes a crop "full". "stretch": resized to the crop's height and width. "letterbox": resized with
-    its aspect ratio to the largest size that fits, into the middle of the crop; the rest is flat. A "center" crop has
-    the crop's aspect ratio either way."""
+    its aspect ratio to the largest size that fits, into the crop's middle; the rest is flat."""
     letterbox_level: Annotated[int, Field(ge=0, le=255)] = 114
     """Level of the rest of a letterbox, in all channels; YOLO's gray is 114."""
     center_fraction: Annotated[float, Field(ge=0.001, le=1)] = 0.875

@@ -26,7 +26,7 @@ BETTER = dict.fromkeys(("loss", "input_wait_fraction", "seconds", "dropped_image
 )
 # Keras' callbacks that do what a run does itself, in their own way, and so undo it.
 REFUSED = {
-    keras.callbacks.BackupAndRestore: "would load its own weights over those of the checkpoint that a run resumes from: "
+    keras.callbacks.BackupAndRestore: "would load its own weights over those of the checkpoint of a resumed run: "
     "training.checkpoint and --resume do its work, within an epoch too",
     keras.callbacks.SwapEMAWeights: "would swap weights that are the averages already: with optimizer.args.use_ema the "
     "callbacks at an epoch's end, the test pass and model.keras have the averaged weights",

@@ -66,13 +66,13 @@ class _Process(ForkServerProcess):
             main = sys.modules["__main__"]
             sys.modules["__main__"] = _Main(main)
             try:
-                return ForkServerProcess._Popen(process_obj)  # type: ignore[attr-defined]
+                return ForkServerProcess._Popen(process_obj)
             finally:
                 sys.modules["__main__"] = main
 
 
 class _Context(ForkServerContext):
-    Process = _Process  # type: ignore[assignment]
+    Process = _Process
 
 
 def _start_worker() -> None:

@@ -1,7 +1,7 @@
 """The machine and its limit, measured by one thread that decodes and resizes files from memory."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import cycle
@@ -89,7 +89,8 @@ def limit(split: Split, images: int = IMAGES) -> tuple[Iterator[Count], DecodeLi
         return library.resize(image, window, tf.zeros(0, tf.bool), height=height, width=width, kernel=kernel)
 
     # Packed crops by their records, of which an image may have several; images as files, though stored otherwise.
-    read, total = split.image, len(split.catalog)
+    read: Callable[[int], bytes] = split.image
+    total = len(split.catalog)
     if isinstance(split, ShardSplit) and split.stores != "images":
         read, total = split.shards.contents, len(split.shards.records.image)
     files = []
