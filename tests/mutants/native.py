@@ -18,7 +18,13 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("native/stored.c", "value > ESCAPE && value", "value >= ESCAPE && value", "native/test_stored.py"),
     # Windows and their resize.
     Mutant("native/crops.c", "* job->mcu_height - (job->frame.vmax > 1)", "* job->mcu_height", "native/test_core.py"),
-    Mutant("native/taps.c", "double at = (i + 0.5) * scale - 0.5;", "double at = i * scale;", "native/test_core.py"),
+    Mutant(
+        "native/taps.c",
+        "double at = ((double)(axis->first + i) + 0.5) * scale - 0.5;",
+        "double at = (double)(axis->first + i) * scale;",
+        "native/test_core.py",
+    ),
+    Mutant("native/place.c", "sides[0] * high / wide;", "sides[0] * high / wide + 1;", "native/test_resize.py"),
     Mutant("native/resize.c", "= clip(sum >> shift);", "= (uint8_t)(sum >> shift);", "native/test_resize.py"),
     Mutant(
         "native/sample.c",

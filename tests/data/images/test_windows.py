@@ -281,8 +281,8 @@ def test_random_windows_have_torchvisions_distribution(size: tuple[int, int]) ->
 @pytest.mark.full("torchvision is no dependency; the reference in numpy holds the same")
 @pytest.mark.parametrize("size", SIZES)
 def test_the_reference_draws_as_the_installed_torchvision(size: tuple[int, int]) -> None:
-    torch = pytest.importorskip("torch")
     v2 = pytest.importorskip("torchvision.transforms.v2")
+    torch = pytest.importorskip("torch")
     torch.manual_seed(3)
     image, crop, drawn = torch.empty(3, *size), v2.RandomResizedCrop(224), []
     for _ in range(5000):

@@ -197,7 +197,7 @@ class Scene(NamedTuple):
     pixels: np.ndarray  # uint8 [height, width, channels]
     boxes: np.ndarray  # float32 [k, 4] relative: ymin, xmin, ymax, xmax in [0, 1]
     labels: np.ndarray  # int32 [k]
-    windows: np.ndarray  # int32 [m, 4]: top, left, height, width of the windows to draw
+    windows: np.ndarray  # [m, 4], in pixels: top, left, height, width of the windows to draw
     crops: Sequence[np.ndarray]  # c of uint8 [height, width, channels]
     crop_labels: np.ndarray  # int32 [c]
     numbers: np.ndarray  # int64 [c]: crop numbers within the image; with one crop per box, the box's number
