@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from tests.support.routes import SMALL, Sample, as_table, write_coco, write_files, write_tars, write_tfrecords
 from tfpipe import World
 from tfpipe.config import make_config
+from tfpipe.data.sources.packed.manifest import PREFIX
 from tfpipe.data.sources.packed.shards import Kind
 from tfpipe.prepare.pack import PackPlan, pack
 
@@ -95,6 +96,8 @@ def _tfrecord(root: Path, splits: dict[str, list[Sample]]) -> dict[str, Any]:
 def _packed(root: Path, splits: dict[str, list[Sample]], kind: Kind = "original") -> dict[str, Any]:
     listed = make_config({"data": {**SMALL, **_listed(root / "files", splits)}}).data
     for split in splits:
+        # Again, if the images were written again: a pack of other images is refused.
+        (root / f"packed/{PREFIX[split]}.json").unlink(missing_ok=True)
         pack(listed, split, root / "packed", PackPlan(kind, 2), World())
     return {"source": {"kind": "packed", "path": str(root / "packed")}}
 
