@@ -149,6 +149,10 @@ class Diary(keras.callbacks.Callback):
         self.write("done")
 
 
+class Halving(keras.callbacks.ReduceLROnPlateau):
+    """A callback of Keras' that sets the learning rate, with a name of its own."""
+
+
 class Slow(keras.callbacks.Callback):
     """Lets a step take a tenth of a second, so that a test can meet a run at a step of its choice."""
 

@@ -1,5 +1,6 @@
 """Optimizer, learning rate and loss against their definitions."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from tfpipe.config import Config
 from tfpipe.errors import ConfigError
-from tfpipe.training.compile import build_loss, build_optimizer
+from tfpipe.training.compile import build_loss, build_optimizer, check_over_ranks, check_rate_setters
 
 
 def config(**sections: Any) -> Config:
@@ -113,6 +114,49 @@ def test_a_loss_of_the_users_own_is_of_crops_and_as_keras_reduces_it(name: str, 
 def test_the_test_pass_has_a_loss_of_crops_even_if_training_has_a_sum() -> None:
     loss = build_loss(config(loss={"args": {"reduction": "sum"}}), 3, reduction="none")
     np.testing.assert_allclose(loss(LABELS, LOGITS), cross_entropy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["SparseCategoricalCrossentropy", f"{OWN}:focal", f"{OWN}:Focal"])
+@pytest.mark.parametrize("reduction", [None, "sum_over_batch_size", "mean", "sum", "none", "mean_with_sample_weight"])
+def test_a_loss_that_the_mean_over_ranks_would_change_is_refused_on_several(name: str, reduction: str | None) -> None:
+    loss = build_loss(config(loss={"name": name, "args": {"reduction": reduction} if reduction else {}}), 3)
+    check_over_ranks(loss, 1)
+    if reduction in (None, "sum_over_batch_size", "mean"):
+        check_over_ranks(loss, 2)
+        return
+    with pytest.raises(
+        ConfigError, match=rf'loss\.args\.reduction "{reduction}" is not exact on 2 ranks.*; accepted: "sum'
+    ):
+        check_over_ranks(loss, 2)
+
+
+def test_a_loss_without_a_class_is_refused_on_several_ranks_whose_crops_of_it_differ() -> None:
+    loss = build_loss(config(loss={"args": {"ignore_class": 0}}), 3)
+    check_over_ranks(loss, 1)
+    with pytest.raises(ConfigError, match=r"loss\.args\.ignore_class 0 is not exact on 2 ranks"):
+        check_over_ranks(loss, 2)
+
+
+@pytest.mark.parametrize("name", ["ReduceLROnPlateau", "LearningRateScheduler", f"{OWN}:Halving"])
+@pytest.mark.parametrize(
+    ("size", "ranks", "schedule", "refused"),
+    [
+        (1, "first", {}, ""),
+        (2, "all", {}, ""),
+        (1, "all", {"scale_by_ranks": True}, ""),
+        (2, "first", {}, r'callbacks\[1\]\.ranks is "first": .* of rank 0 alone, of 2 ranks; accepted: "all"'),
+        (1, "all", {"name": "CosineDecay"}, r'callbacks\[1\]\.name: .* lr_schedule {"name":"CosineDecay"} does too'),
+        (1, "all", {"warmup_epochs": 1.0}, r"callbacks\[1\]\.name: .* lr_schedule .*warmup_epochs"),
+        (2, "all", {"scale_by_ranks": True}, r"callbacks\[1\]\.name: .* lr_schedule .*scale_by_ranks"),
+    ],
+)
+def test_a_callback_that_cannot_set_the_rate_is_refused_with_its_key(
+    name: str, size: int, ranks: str, schedule: dict, refused: str
+) -> None:
+    callbacks = [{"name": "TerminateOnNaN", "ranks": "first"}, {"name": name, "ranks": ranks}]
+    chosen = config(callbacks=callbacks, lr_schedule=schedule)
+    with pytest.raises(ConfigError, match=refused) if refused else nullcontext():
+        check_rate_setters(chosen, size)
 
 
 def test_an_optimizer_of_the_users_own_gets_the_schedule() -> None:

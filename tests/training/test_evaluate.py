@@ -9,25 +9,28 @@ import numpy as np
 import pytest
 
 from tests.support.sample import SampleData
-from tfpipe import Loader, load_config
+from tfpipe import Loader, load_config, make_config
 from tfpipe.data import loader
 from tfpipe.data.runtime.meter import Meter
 from tfpipe.errors import TfpipeError
+from tfpipe.training.compile import build_loss
 from tfpipe.training.evaluate import Evaluator, summarise
 from tfpipe.training.models import build_model
 from tfpipe.training.parallel import ParallelModel
 
+IGNORING = {"args": {"ignore_class": 3}}
+
 
 def test_means_are_over_crops_and_recall_over_the_classes_there() -> None:
-    # loss, top-1, top-5, images, crops; crops of 3 classes, of which the last has none; hits of them.
-    sums = np.array([8.0, 5, 9, 4, 10, 8, 2, 0, 4, 1, 0])
+    # loss, crops that it counts, top-1, top-5, images, crops; crops of 3 classes, the last without any; hits of them.
+    sums = np.array([8.0, 5, 5, 9, 4, 10, 8, 2, 0, 4, 1, 0])
     scores = summarise(sums, 3)
-    assert scores == (0.8, 0.5, 0.9, 0.5, 4, 10)
+    assert scores == (1.6, 0.5, 0.9, 0.5, 4, 10)
 
 
 def test_a_test_pass_without_crops_is_an_error() -> None:
     with pytest.raises(TfpipeError, match="saw no crop"):
-        summarise(np.zeros(11), 3)
+        summarise(np.zeros(12), 3)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +51,13 @@ def test_scores_equal_a_plain_count_over_all_crops(sample: SampleData, tmp_path:
     hit = order[:, 0] == labels
     assert scores.images == 37
     assert scores.crops == len(labels) > 37
-    assert math.isclose(scores.loss, (log_sum - logits[np.arange(len(labels)), labels]).mean(), rel_tol=1e-4)
+    losses = log_sum - logits[np.arange(len(labels)), labels]
+    assert math.isclose(scores.loss, losses.mean(), rel_tol=1e-4)
+    evaluator = Evaluator(loader, 8, tmp_path)
+    evaluator.loss = build_loss(make_config({"data": {"train_filelist": "x"}, "loss": IGNORING}), 8, "none")
+    ignoring = evaluator.run(model)
+    assert math.isclose(ignoring.loss, losses[labels != 3].mean(), rel_tol=1e-4)
+    assert ignoring[1:] == scores[1:]
     assert scores.top1 == pytest.approx(hit.mean())
     assert scores.top5 == pytest.approx((order[:, :5] == labels[:, None]).any(axis=1).mean())
     assert scores.macro_recall == pytest.approx(np.mean([hit[labels == each].mean() for each in np.unique(labels)]))

@@ -1,6 +1,7 @@
 """Optimizer with its learning rate, loss and metrics, by their Keras names or of the user's own."""
 
 import inspect
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,6 +18,9 @@ from tfpipe.util.import_function import load_function
 TRIAL_STEPS = 4
 # Crops of a batch in the trial of a metric.
 TRIAL_CROPS = 8
+RATE_SETTERS = (keras.callbacks.ReduceLROnPlateau, keras.callbacks.LearningRateScheduler)
+# Reductions of a loss over crops that the mean over ranks, which have equally many, leaves exact.
+MEANS = ("sum_over_batch_size", "mean")
 # Names of an epoch's line in metrics.jsonl.
 TAKEN = {"epoch", "step", "loss", "seconds", "images_per_second", "input_wait_fraction", "dropped_images", "interval"}
 
@@ -137,6 +141,29 @@ class ScaledWarmup(keras.optimizers.schedules.LearningRateSchedule):
         return {"rate": self.rate, "scale": self.scale, "warmup_steps": self.warmup_steps}
 
 
+def check_rate_setters(config: Config, size: int) -> None:
+    """Checks that callbacks which set the learning rate may do so, and do so on all `size` ranks.
+
+    Raises ConfigError if `lr_schedule` makes it a schedule, which no callback can set, or one is on rank 0 alone.
+    """
+    section, kinds = config.lr_schedule, subclasses(keras.callbacks, keras.callbacks.Callback)
+    scheduled = section.name is not None or section.warmup_epochs > 0 or (section.scale_by_ranks and size > 1)
+    for number, entry in enumerate(config.callbacks):
+        kind = load_kind(entry.name, f"callbacks[{number}].name", kinds)
+        if not (inspect.isclass(kind) and issubclass(kind, RATE_SETTERS)):
+            continue
+        if scheduled:
+            raise ConfigError(
+                f"callbacks[{number}].name: {entry.name} sets the learning rate, and lr_schedule "
+                f"{section.model_dump_json(exclude_defaults=True)} does too: leave one of them out"
+            )
+        if entry.ranks == "first" and size > 1:
+            raise ConfigError(
+                f'callbacks[{number}].ranks is "first": {entry.name} would set the learning rate of rank 0 alone, of '
+                f'{size} ranks; accepted: "all"'
+            )
+
+
 def build_loss(config: Config, classes: int, reduction: str | None = None) -> keras.losses.Loss:
     """Builds the loss of `config` between int labels [batch] and logits [batch, classes].
 
@@ -164,6 +191,23 @@ def build_loss(config: Config, classes: int, reduction: str | None = None) -> ke
     if name.startswith("Sparse"):
         return loss
     return SharesLoss(loss.call, loss, classes)
+
+
+def check_over_ranks(loss: keras.losses.Loss, size: int) -> None:
+    """Raises ConfigError if the mean over `size` ranks of its gradients is not the gradient of a loss of all crops."""
+    if size == 1:
+        return
+    if loss.reduction not in MEANS:
+        raise ConfigError(
+            f'loss.args.reduction "{loss.reduction}" is not exact on {size} ranks, which average their gradients; '
+            f"accepted: {' or '.join(json.dumps(each) for each in MEANS)}, with another optimizer.learning_rate, or "
+            "one rank"
+        )
+    if (ignored := getattr(loss, "ignore_class", None)) is not None:
+        raise ConfigError(
+            f"loss.args.ignore_class {ignored} is not exact on {size} ranks, which average their means though each has "
+            "another number of crops that count: leave these crops out of the data, or train on one rank"
+        )
 
 
 def _own_loss(name: str, classes: int, args: dict[str, Any], *, shares: bool) -> keras.losses.Loss:
@@ -196,7 +240,7 @@ class NumberedLoss(keras.losses.Loss):
     def __init__(self, function: Callable[[Any, Any], Any], loss: keras.losses.Loss) -> None:
         """Takes the function, and a loss that has the name and the reduction."""
         super().__init__(loss.name, loss.reduction)
-        self.function = function
+        self.function, self.ignore_class = function, getattr(loss, "ignore_class", None)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         labels = keras.ops.reshape(keras.ops.cast(y_true, "int32"), [-1])

@@ -23,14 +23,14 @@ from tfpipe.util.progress import progress
 
 logger = logging.getLogger(__name__)
 
-SCALARS = 5
+SCALARS = 6
 USER = "the test pass of tfpipe"
 
 
 class Scores(NamedTuple):
     """Result of a test pass: means over all crops of all ranks, and the number of images and crops."""
 
-    loss: float
+    loss: float  # without the crops of the class `loss.args.ignore_class`
     top1: float
     top5: float
     macro_recall: float  # share of a class's crops whose class is predicted, averaged over the classes in the test data
@@ -113,7 +113,9 @@ class Evaluator:
         if self.observe is not None:
             self.observe(images, truth, predicted)
         first = positions.numpy()[:, 1] == 0
-        scalars = [losses.sum(dtype=np.float64), hits.sum(), hits5.sum(), first.sum(), len(truth)]
+        ignored = getattr(self.loss, "ignore_class", None)
+        counted = len(truth) if ignored is None else int((truth != ignored).sum())
+        scalars = [losses.sum(dtype=np.float64), counted, hits.sum(), hits5.sum(), first.sum(), len(truth)]
         counts = (np.bincount(some, minlength=self.classes) for some in (truth, truth[hits]))
         return np.concatenate([scalars, *counts])
 
@@ -147,17 +149,17 @@ def summarise(sums: np.ndarray, classes: int) -> Scores:
     """Computes the means from sums over crops.
 
     Args:
-        sums: float64 [5 + 2 * classes]: loss, top-1 hits, top-5 hits, images, crops, then the crops of each class,
-            then the top-1 hits of each class.
+        sums: float64 [6 + 2 * classes]: loss, crops that it counts, top-1 hits, top-5 hits, images, crops, then the
+            crops of each class, then the top-1 hits of each class.
         classes: number of the model's outputs.
     """
-    loss, top1, top5, images, crops = sums[:SCALARS]
+    loss, counted, top1, top5, images, crops = sums[:SCALARS]
     of_class, hits = sums[SCALARS : SCALARS + classes], sums[SCALARS + classes :]
     there = of_class > 0
     if crops == 0:
         raise TfpipeError("the test pass saw no crop: no test image holds an object of a known class")
     recall = float(np.mean(hits[there] / of_class[there]))
-    return Scores(loss / crops, top1 / crops, top5 / crops, recall, int(images), int(crops))
+    return Scores(loss / max(counted, 1), top1 / crops, top5 / crops, recall, int(images), int(crops))
 
 
 class Evaluation(keras.callbacks.Callback):

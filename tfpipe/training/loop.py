@@ -33,7 +33,7 @@ from tfpipe.training.checkpointing.resume import (
 )
 from tfpipe.training.checkpointing.signals import stop_on_signals
 from tfpipe.training.checkpointing.start import Start, check_room, find_start
-from tfpipe.training.compile import build_loss, build_metrics, build_optimizer
+from tfpipe.training.compile import build_loss, build_metrics, build_optimizer, check_over_ranks, check_rate_setters
 from tfpipe.training.devices import log_devices
 from tfpipe.training.evaluate import Evaluation, Evaluator
 from tfpipe.training.models import build_model
@@ -147,9 +147,11 @@ def load_run(config: Config, world: World, folder: Path, marks: bool = False) ->
     StallWatch limits the waits for a batch: unlike an exception, it also ends a process that hangs elsewhere.
 
     Raises:
-        ConfigError: a list cannot be used, or yields no crop, or `data.views` make several crops of an image.
+        ConfigError: a list cannot be used, or yields no crop, `data.views` make several crops of an image, or a
+            callback cannot set the learning rate.
     """
     check_targets(config.data)
+    check_rate_setters(config, world.size)
     # Skipping and the test pass count what all ranks leave out, and list it.
     options: dict[str, Any] = {"timeout_s": math.inf, "named": True, "max_bad_fraction": math.inf}
     gpu = "GPU:0" if keras.backend.backend() == "tensorflow" and tf.config.get_visible_devices("GPU") else None
@@ -210,9 +212,11 @@ def compile_model(
         load_weights(network, config)
     freeze(network, config.model.freeze)
     model = make_model(network, config, world)
+    loss = build_loss(config, classes)
+    check_over_ranks(loss, world.size)
     model.compile(
         optimizer=build_optimizer(config, world.size, steps, total_steps),
-        loss=build_loss(config, classes),
+        loss=loss,
         metrics=build_metrics(config, classes),
         jit_compile=model.jit,
     )
