@@ -23,6 +23,7 @@ from tfpipe.tools.page.figures import POINTS, RANKS, Line, chosen_ranks, thinned
 from tfpipe.tools.report.page import write_page
 from tfpipe.tools.report.runs import load_run
 from tfpipe.tools.report.slowest import WORST, timeline, worst_batches
+from tfpipe.tools.report.text import as_json, render
 
 
 def late_run(make: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str]:
@@ -102,6 +103,27 @@ def test_every_recorded_run_has_a_page(tmp_path: Path, name: str) -> None:
     page = read_page(tmp_path / "out.html")
     stages = page.xpath("//section[@aria-labelledby='stages']//tbody/tr/th/text()")
     assert {"read", "crop"} <= set(stages)
+
+
+def test_a_run_that_fails_before_its_first_interval_has_a_page_with_the_reason(tmp_path: Path) -> None:
+    start = {
+        "time": 1.0,
+        "event": "start",
+        "step": 0,
+        "epoch": 0,
+        "ranks": 2,
+        "host": "node1",
+        "pid": 7,
+        "versions": {},
+    }
+    failure = {"time": 2.0, "event": "failure", "step": 0, "epoch": 0, "reason": "rank 1: cannot use /x/cat.jpg"}
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in (start, failure)))
+    run = load_run(tmp_path)
+    assert as_json(run)["verdict"]["kind"] == "none" and "NOTHING MEASURED" in render([run])
+    assert "NOTHING MEASURED" in render([run, run]) and "input wait" not in render([run, run])
+    write_page(run, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "NOTHING MEASURED" in page and "rank 1: cannot use /x/cat.jpg" in page and "nan %" not in page
 
 
 def recording(rank: int, count: int, file: str) -> Recording:

@@ -15,7 +15,7 @@ from tfpipe.training.monitor.stragglers import describe_stragglers
 
 # bench finds "cpu", "calls" (too few images at once) or "wait"; a run has one of the others.
 Kind = Literal["cpu", "calls", "wait", "straggler", "threads", "neighbour", "compute", "storage", "decode", "xml",
-    "transform", "python", "input", "transfer", "reduce", "callbacks", "rest"]  # fmt: skip
+    "transform", "python", "input", "transfer", "reduce", "callbacks", "rest", "none"]  # fmt: skip
 
 # Threads or CPUs at least this busy are what bounds.
 BUSY = 0.8
@@ -176,6 +176,14 @@ def _wait_advice(figures: ChainFigures, top: StageCost) -> str:
 
 def diagnose_run(run: Run) -> Verdict:
     """Returns the main bottleneck of a run."""
+    if not run.measured:
+        return Verdict(
+            "none",
+            "",
+            "NOTHING MEASURED: the run has no finished interval and no trace",
+            "it has ended, or is, before its first interval; events.jsonl has the reason, if it has failed",
+            "training.interval is how many steps one has; --resume auto continues the run",
+        )
     wait = run.wait_fraction
     verdict = _straggler(run) or _too_many_threads(run) or _other_part(run)
     if verdict is not None:

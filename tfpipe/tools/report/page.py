@@ -142,7 +142,7 @@ def marks(stalls: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any
 
 def facts(run: Run, epochs: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Returns the facts of a run for its head: rate, wait, ranks, hosts, steps, accuracy."""
-    found = {"input wait": f"{100 * run.wait_fraction:.1f} % of a step"}
+    found = {"input wait": f"{100 * run.wait_fraction:.1f} % of a step"} if run.measured else {}
     if run.intervals:
         ranks = run.intervals[-1]["ranks"]
         hosts = sorted({rank["host"] for rank in ranks if "host" in rank})

@@ -1,6 +1,7 @@
 """Reads a run's directory: its config, the accounting of its intervals, and a trace."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from tfpipe.data.runtime.parallelism import thread_budget
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.tools.report.trace import Trace, find_trace, read_trace
+from tfpipe.training.monitor.events import EVENTS
 from tfpipe.training.monitor.metrics import METRICS, read
 
 CONFIG = "config.json"
@@ -46,10 +48,20 @@ class Run:
 
     @property
     def wait_fraction(self) -> float:
-        """Share of the steps' time that they waited for input: over all intervals, else over the traced steps."""
+        """Share of the steps' time that they waited for input: over all intervals, else over the traced steps.
+
+        NaN if there are neither.
+        """
+        if not self.measured:
+            return math.nan
         if self.trace is not None and not self.intervals:
             return self.trace.wait_fraction
         return self.mean("input_wait_fraction")
+
+    @property
+    def measured(self) -> bool:
+        """Whether the run has an interval or a trace; without, it ended or was looked at before its first interval."""
+        return bool(self.intervals) or self.trace is not None
 
     @property
     def threads(self) -> int:
@@ -137,10 +149,10 @@ def load_run(folder: Path) -> Run:
     """
     traced = find_trace(folder)
     intervals = _intervals(folder / METRICS)
-    if traced is None and not intervals:
+    if traced is None and not intervals and not (folder / EVENTS).exists():
         raise ConfigError(
-            f"{folder} has neither a trace nor a finished interval in metrics.jsonl: give a run's directory, of "
-            "train.py or of tfpipe bench --profile FIRST:END"
+            f"{folder} has neither a trace nor a finished interval in metrics.jsonl, and no events.jsonl: give a run's "
+            "directory, of train.py or of tfpipe bench --profile FIRST:END"
         )
     # A rank's trace lies in a subfolder of the run's directory, which has the other files.
     run_dir = folder if (folder / CONFIG).exists() else folder.parent

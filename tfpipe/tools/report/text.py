@@ -148,7 +148,9 @@ def _beside(runs: Sequence[Run]) -> str:
 
 
 def _rows(run: Run) -> list[tuple[str, str]]:
-    rows = [("verdict", diagnose_run(run).kind), ("input wait", f"{100 * run.wait_fraction:.1f} %")]
+    rows = [("verdict", diagnose_run(run).kind)]
+    if run.measured:
+        rows.append(("input wait", f"{100 * run.wait_fraction:.1f} %"))
     if run.intervals:
         rows.append(("images/s", f"{run.mean('images_per_second'):.0f}"))
         parts = {name: run.mean(f"{name}_ms", "mean") for name in ("step", "wait", "compute")} | run.parts
