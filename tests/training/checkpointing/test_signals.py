@@ -90,6 +90,24 @@ def test_the_same_signal_again_is_one_wish_for_some_seconds(monkeypatch: pytest.
         assert ended == [128 + signal.SIGTERM] * ends
 
 
+EARLY = """
+import os, signal, tfpipe.training.checkpointing.signals as s
+s.end_on_early_signal()
+with s.stop_on_signals() as stop:
+    os.kill(os.getpid(), signal.SIGUSR1)
+    while not stop: pass
+os.kill(os.getpid(), signal.SIGUSR1)
+while True: signal.pause()
+"""
+
+
+def test_sigusr1_while_no_step_is_trained_ends_the_process_by_name() -> None:
+    """During the imports, and after the last step; in between it stops the run as ever."""
+    done = subprocess.run([sys.executable, "-c", EARLY], capture_output=True, text=True, env=ENV, check=False)
+    assert done.returncode == 75, done
+    assert done.stderr == "tfpipe: SIGUSR1: no step is being trained, exits at once; --resume auto continues the run\n"
+
+
 # A process that writes to its terminal until it is told to stop, and then what it was told to the file of its argument.
 ON_A_TERMINAL = """
 import contextlib, pathlib, sys, time, tfpipe.training.checkpointing.signals as s

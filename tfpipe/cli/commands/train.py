@@ -71,6 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from tfpipe.training.checkpointing.signals import end_on_early_signal
+
+    end_on_early_signal()  # before the imports, which take seconds
     from tfpipe.data.sources.registry import open_source
 
     check_agreement(args)

@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import Iterator
 
+from tfpipe.errors import Stopped
+
 logger = logging.getLogger(__name__)
 
 # Sent by job schedulers before the walltime is over, by Ctrl-C, and when a terminal is closed, e.g. by a lost ssh.
@@ -40,6 +42,21 @@ class Stop:
         # INFO is shown on rank 0 only, so that the message appears once.
         message = "%s: finishes the step and saves; the same signal after %.0f s, or another, ends the run at once"
         logger.info(message, received.name, FORWARDED_S)
+
+
+def end_on_early_signal() -> None:
+    """Lets SIGUSR1, by which schedulers announce the end of a job, end this process by name while no step is trained.
+
+    Its default would kill it without a word. The exit code is that of a run that was told to stop. In other threads
+    than the main one, where Python allows no handlers, and where one is set already, it does nothing.
+    """
+
+    def end(*_: object) -> None:
+        os.write(2, b"tfpipe: SIGUSR1: no step is being trained, exits at once; --resume auto continues the run\n")
+        os._exit(Stopped.exit_code)
+
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:
+        signal.signal(signal.SIGUSR1, end)
 
 
 @contextlib.contextmanager
