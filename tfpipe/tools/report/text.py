@@ -148,7 +148,7 @@ def _beside(runs: Sequence[Run]) -> str:
 
 
 def _rows(run: Run) -> list[tuple[str, str]]:
-    rows = [("verdict", diagnose_run(run).kind)]
+    rows: list[tuple[str, str]] = [("verdict", diagnose_run(run).kind)]
     if run.measured:
         rows.append(("input wait", f"{100 * run.wait_fraction:.1f} %"))
     if run.intervals:
