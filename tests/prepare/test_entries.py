@@ -16,14 +16,13 @@ from tests.support.sample import SampleData
 from tests.support.sources import write_config, write_source
 from tfpipe import World, build_dataset, load_config
 from tfpipe.cli import main
-from tfpipe.config import Config, SourceConfig
+from tfpipe.config import Config
 from tfpipe.data.sources.entries import entries_folder, find_entries
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.native import Core, core
 from tfpipe.prepare import entries as build
 from tfpipe.prepare.entries import EVERY, build_entries
-from tfpipe.prepare.pack import PackPlan, pack
 
 KINDS = ("filelist", "folders", "csv", "parquet", "coco", "tar", "tfrecord", "packed")
 SIDE = 160
@@ -164,14 +163,6 @@ def test_images_that_cannot_be_read_are_named_and_nothing_is_written(tmp_path: P
     with pytest.raises(ConfigError, match=r"2 problem\(s\).*\n.*bird/000.jpg: .*No such file.*\n.*cat/001.jpg"):
         build_entries(config.data, "train", World())
     assert not list((tmp_path / "train.catalog").glob("entries-*[0-9a-f]"))
-
-
-def test_crops_are_refused(tmp_path: Path) -> None:
-    config = written("filelist", tmp_path, crop="full")
-    pack(config.data, "train", tmp_path / "crops", PackPlan("raw", 2), World())
-    data = config.data.model_copy(update={"source": SourceConfig(kind="packed", path=tmp_path / "crops")})
-    with pytest.raises(ConfigError, match="crops holds crops, which are decoded whole"):
-        build_entries(data, "train", World())
 
 
 def test_data_behind_urls_needs_a_folder_for_them(tmp_path: Path) -> None:
