@@ -45,7 +45,9 @@ def main(args: argparse.Namespace) -> None:
     @stage("parse")  # as in the pipeline: AutoGraph would rewrite what Python runs, at 3 times the cost
     def parse(texts: tf.Tensor, paths: tf.Tensor) -> Any:
         count = tf.size(texts)
-        return parse_targets(texts, paths, tf.zeros(count, tf.int32), tf.fill([count, 2], 500), catalog.classes)
+        return parse_targets(
+            texts, paths, tf.zeros(count, tf.int32), tf.fill([count, 2], 500), tf.fill([count], ""), catalog.classes
+        )
 
     sizes = {f"{NATIVE_IMAGES} at a call": NATIVE_IMAGES, "one at a call": 1}
     found: dict[str, list[Rate]] = {name: [] for name in (ALONE, *sizes)}

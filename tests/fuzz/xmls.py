@@ -39,7 +39,9 @@ ODD = [
 ]
 NUMBER = re.compile(r">\s*[-\d.]+\s*<")
 _PARSE = tf.function(
-    lambda texts, paths, labels, sizes: parse_targets(texts, paths, labels, sizes, CLASSES),
+    lambda texts, paths, labels, sizes: parse_targets(
+        texts, paths, labels, sizes, tf.fill(tf.shape(texts), ""), CLASSES
+    ),
     input_signature=[
         *[tf.TensorSpec([None], tf.string)] * 2,
         tf.TensorSpec([None], tf.int32),

@@ -132,9 +132,8 @@ BMP = encoded(with_alpha(ONE), format="BMP")
 )
 def test_a_bmp_that_tensorflow_misreads_is_refused(contents: bytes) -> None:
     """It takes a palette's numbers for levels of gray, and does not look at the order of colours."""
-    for decoder in ("native", "graph"):
-        with pytest.raises(tf.errors.OpError, match="BMP with a palette"):
-            decode(decoder, [contents], [[WINDOW]])
+    with pytest.raises(tf.errors.OpError, match="BMP with a palette"):
+        decode_image(tf.constant(contents), 3)
 
 
 @pytest.mark.parametrize("image", [ONE, with_alpha(ONE)])

@@ -126,7 +126,8 @@ def _decode_other(contents: tf.Tensor) -> tf.Tensor:
 
     # Of OS/2's header of 12 bytes, TensorFlow reads other numbers.
     ordinary = (has(28, b"\x18\0") | has(28, b"\x20\0")) & ~has(14, b"\x0c\0\0\0")
-    in_order = has(30, b"\0\0\0\0") | (has(30, b"\3\0\0\0") & has(54, b"\0\0\xff\0\0\xff\0\0\xff\0\0\0"))
+    masks = has(54, b"\0\0\xff\0\0\xff\0\0\xff\0\0\0") | has(54, bytes(12))
+    in_order = has(30, b"\0\0\0\0") | (has(30, b"\3\0\0\0") & masks)
     # TensorFlow itself refuses images of this size in every other format.
     width, height = (tf.cast(head[at], tf.int32) + 256 * tf.cast(head[at + 1], tf.int32) for at in (6, 8))
     is_gif = has(0, b"GIF8")
