@@ -21,7 +21,7 @@ from PIL import Image
 from tfpipe.data.annotations.parse import parse_annotation
 from tfpipe.data.annotations.voc import NOTHING, VocObjects
 from tfpipe.data.images.damage import JPEG, Limits, describe, find_damage, kind_of_other, kind_of_picture
-from tfpipe.data.images.headers import Header, header_of
+from tfpipe.data.images.headers import Header, check_turned, header_of
 from tfpipe.data.sources.remote.fetcher import FetchError
 from tfpipe.prepare.index_rows import Images, RawAnnotations, tabulate
 from tfpipe.tools.check.result import HUGE_PIXELS
@@ -79,10 +79,11 @@ class Chunk(NamedTuple):
 def look(chunk: Chunk, classes: dict[str, int], limits: Limits) -> list[Seen]:
     """Decodes each image within `limits` completely, and parses its XML; reads each file once."""
     images = chunk.images
-    contents = map(attempt, repeat(read_whole), images.paths) if chunk.contents is None else chunk.contents
+    contents = list(map(attempt, repeat(read_whole), images.paths) if chunk.contents is None else chunk.contents)
     pictures = [_picture(file, path, limits) for file, path in zip(contents, images.paths, strict=True)]
     texts = map(attempt, repeat(_read_xml), images.annotations) if chunk.texts is None else chunk.texts
-    notes = [_annotation(*note) for note in zip(texts, images.annotations, images.paths, strict=True)]
+    parts = zip(texts, images.annotations, images.paths, contents, pictures, strict=True)
+    notes = [_annotation(text, xml, path, file, header, len(classes)) for text, xml, path, file, (_, header) in parts]
     gone = [note.code == "no xml" for note in notes]
     images = images._replace(annotations=["" if no else xml for xml, no in zip(images.annotations, gone, strict=True)])
     rows = RawAnnotations()
@@ -144,13 +145,17 @@ def _is_turned(contents: bytes) -> bool:
         return False  # nothing reads the EXIF data, and the pixels are not affected
 
 
-def _annotation(text: Outcome | None, xml: str, image: str) -> Note:
+def _annotation(
+    text: Outcome | None, xml: str, image: str, contents: Outcome, header: Header | None, classes: int
+) -> Note:
     if text is None:
         return Note("no xml" if xml else "")
     try:
         if isinstance(text, Exception):
             raise text
-        objects = parse_annotation(text, xml)
+        objects = parse_annotation(text, xml, classes)
+        if header is not None and isinstance(contents, bytes):
+            check_turned(objects.size, header[:2], xml, lambda: contents)
     except (OSError, ValueError, FetchError) as error:
         return Note("bad xml", str(error))
     file_name = FILE_NAME.search(text)
