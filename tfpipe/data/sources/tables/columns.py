@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,46 +13,14 @@ from tfpipe.config import Columns, DataConfig
 from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE
 from tfpipe.data.sources.rows import Rows, Texts, as_edges, in_unit
+from tfpipe.data.sources.tables.column import Column, find, is_list, is_text, missing
 from tfpipe.data.sources.tables.formats import read_table
+from tfpipe.data.sources.tables.further import values_of
 from tfpipe.errors import ConfigError
 
 ReadTable = Callable[[Path, Sequence[str]], pa.Table]
 """A table's path, and the columns that are texts -> its columns but those of bytes."""
 EDGES = ("ymin", "xmin", "ymax", "xmax")
-
-
-class Column(NamedTuple):
-    """A column of a table, or the values within its lists."""
-
-    values: pa.Array | pa.ChunkedArray
-    rows: np.ndarray  # int64 [values]: the row of each value
-    name: str
-    path: Path
-
-    def refuse(self, number: int, accepted: str) -> ConfigError:
-        """Makes the error about a value, which names its row."""
-        received = self.values[number].as_py()
-        text = "an empty cell" if received in (None, "") else json.dumps(received, default=str)[:80]
-        return ConfigError(
-            f'row {self.rows[number]} of {self.path}: received {text} in the column "{self.name}"; accepted: {accepted}'
-        )
-
-    def lists(self) -> tuple[np.ndarray, "Column"]:
-        """Returns the lengths of lists, int64 [values], 0 for null, and the values within them."""
-        counts = pc.list_value_length(self.values).fill_null(0).to_numpy().astype(np.int64)
-        return counts, Column(pc.list_flatten(self.values), np.repeat(self.rows, counts), self.name, self.path)
-
-    def numbers(self, accepted: str = "a number, or an empty cell") -> np.ndarray:
-        """Returns float64 [values], NaN for null; raises ConfigError for a value that is no number."""
-        try:
-            return self.values.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            for number, value in enumerate(self.values):
-                try:
-                    value.cast(pa.float64())
-                except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-                    raise self.refuse(number, accepted) from None
-            raise
 
 
 def read_rows(
@@ -95,8 +63,8 @@ def _rows(table: pa.Table, columns: Columns, path: Path, stored: bool, config: D
     names = _names(table, columns, path, stored)
     label = column(columns.label)
     if label is None and (columns.label != Columns.model_fields["label"].default or kind == "number"):
-        raise _missing(table, path, "label", columns.label)
-    tagged = kind == "labels" and (find(table, columns.boxes) is None or (label and _is_list(label.values.type)))
+        raise missing(table, path, "label", columns.label)
+    tagged = kind == "labels" and (find(table, columns.boxes) is None or (label and is_list(label.values.type)))
     tags = label if tagged else None
     unused = tags or kind in UNCLASSED or (kind == "boxes" and by_object and not row_a_box)
     labels, box_labels = (None, None) if unused else _labels(label, table.schema)
@@ -125,49 +93,13 @@ def _rows(table: pa.Table, columns: Columns, path: Path, stored: bool, config: D
     )
 
 
-def find(table: pa.Table, name: str) -> pa.ChunkedArray | None:
-    """Returns a column, or with a name such as "image.path" a field of one; None if there is none.
-
-    The field of a list of structs is the list of their fields, as of a struct of lists.
-    """
-    first, *fields = name.split(".")
-    values = table[first] if first in table.column_names else None
-    for field in fields:
-        if values is not None:
-            values = _field(values, field)
-    return values
-
-
-def _field(values: pa.ChunkedArray, field: str) -> pa.ChunkedArray | None:
-    kind = values.type
-    if _is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.get_field_index(field) >= 0:
-        counts = pc.list_value_length(values).fill_null(0).to_numpy().astype(np.int64)
-        offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int64())
-        inner = pc.struct_field(pc.list_flatten(values), field)
-        inner = inner.combine_chunks() if isinstance(inner, pa.ChunkedArray) else inner
-        return pa.chunked_array([pa.LargeListArray.from_arrays(offsets, inner)])
-    if pa.types.is_struct(kind) and kind.get_field_index(field) >= 0:
-        return pc.struct_field(values, field)
-    return None
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view)
-    return any(test(kind) for test in tests)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    return any(test(kind) for test in tests)
-
-
 def _names(table: pa.Table, columns: Columns, path: Path, stored: bool) -> list[str]:
     """Returns the path of each image, or a name if the table holds its bytes."""
     for name in (columns.path, f"{columns.bytes}.path", columns.bytes):
         values = find(table, name)
         if values is not None and pa.types.is_dictionary(values.type):
             values = values.cast(values.type.value_type)
-        if values is None or not _is_text(values.type):
+        if values is None or not is_text(values.type):
             continue
         names = [text or (f"{path.stem}:{row}" if stored else "") for row, text in enumerate(values.to_pylist())]
         for row, text in enumerate(names):
@@ -176,17 +108,7 @@ def _names(table: pa.Table, columns: Columns, path: Path, stored: bool) -> list[
         return names
     if stored:
         return [f"{path.stem}:{row}" for row in range(len(table))]
-    raise _missing(table, path, "path", columns.path)
-
-
-def _missing(table: pa.Table, path: Path, key: str, name: str) -> ConfigError:
-    kind = find(table, name)
-    if kind is not None:
-        return ConfigError(f'{path}: the column "{name}" must hold texts; received {kind.type}')
-    return ConfigError(
-        f'{path} has no column "{name}", but {", ".join(table.column_names)}: set data.source.columns.{key}, in '
-        f'tfpipe.load columns={{"{key}": NAME}}'
-    )
+    raise missing(table, path, "path", columns.path)
 
 
 def _labels(column: Column | None, schema: pa.Schema) -> tuple[list[str | None] | None, list[str] | None]:
@@ -253,7 +175,7 @@ def _weights(table: pa.Table, columns: Columns, path: Path) -> np.ndarray | None
         return None
     values = find(table, columns.weight)
     if values is None:
-        raise _missing(table, path, "weight", columns.weight)
+        raise missing(table, path, "weight", columns.weight)
     if values.null_count:
         raise ConfigError(f'{path}: {values.null_count} rows have no number in the column "{columns.weight}"')
     return Column(values, np.arange(len(table)), columns.weight, path).numbers("a number")
@@ -276,14 +198,14 @@ def _boxes(
     """Returns the boxes of a column of lists, as Rows has them: their images, edges and labels; and the class names."""
     values, rows = find(table, columns.boxes), np.arange(len(table))
     if values is None and columns.boxes != Columns.model_fields["boxes"].default:
-        raise _missing(table, path, "boxes", columns.boxes)
+        raise missing(table, path, "boxes", columns.boxes)
     if values is None or pa.types.is_null(values.type):
         return np.zeros(0, np.int64), np.zeros((0, 4), np.float32), [], None
     column, accepted = Column(values, rows, columns.boxes, path), "a list of boxes of 4 numbers each"
-    if not _is_list(values.type):
+    if not is_list(values.type):
         raise ConfigError(f'{path}: column "{columns.boxes}" must hold lists of boxes; received {values.type}')
     counts, inner = column.lists()
-    if _is_list(inner.values.type):
+    if is_list(inner.values.type):
         sides, inner = inner.lists()
         wrong = np.repeat(rows, counts)[sides != 4]
     else:  # a list of four numbers is a single box
@@ -298,7 +220,7 @@ def _boxes(
     if values is None or pa.types.is_null(values.type):
         return images, boxes, [None] * len(boxes), None
     labels = Column(values, rows, columns.box_labels, path)
-    if not _is_list(values.type):
+    if not is_list(values.type):
         raise ConfigError(f'{path}: column "{columns.box_labels}" must hold lists of labels; received {values.type}')
     label_counts, inner = labels.lists()
     for row in np.flatnonzero(label_counts != counts).tolist():
@@ -310,63 +232,13 @@ def _boxes(
 def _tags(column: Column, schema: pa.Schema) -> tuple[np.ndarray, np.ndarray, list[str | None], list[str] | None]:
     """Returns labels, one or a list of them for each image, as those of boxes of the whole image."""
     rows = column.rows
-    if _is_list(column.values.type):
+    if is_list(column.values.type):
         counts, column = column.lists()
         rows = np.repeat(rows, counts)
     texts, classes = _labels(column, schema)
     named = [number for number, text in enumerate(texts or []) if text is not None]
     images = rows[np.array(named, np.int64)]
     return images, np.repeat(WHOLE_IMAGE, len(images), 0), [(texts or [])[number] for number in named], classes
-
-
-def values_of(table: pa.Table, columns: Columns, path: Path, kind: str) -> dict[str, np.ndarray]:
-    """Returns the columns that come with each crop, by name: numbers, [n] or [n, length], or texts, object [n].
-
-    Raises ConfigError if one is missing, or a value is neither.
-    """
-    wanted = {name: ("extra", column) for name, column in columns.extra.items()}
-    if kind == "number":
-        wanted["number"] = ("label", columns.label)
-    if kind == "mask":
-        wanted["mask"] = ("mask", columns.mask)
-    found = {}
-    for name, (key, source) in wanted.items():
-        values = find(table, source)
-        if values is None:
-            raise _missing(table, path, key, source)
-        found[name] = _values(Column(values, np.arange(len(table)), source, path), name)
-    return found
-
-
-def _values(column: Column, name: str) -> np.ndarray:
-    """Returns a column as `values_of` does; that of the name "number" as float32, of "mask" as paths."""
-    kind, rows = column.values.type, len(column.rows)
-    if pa.types.is_dictionary(kind):
-        column = column._replace(values=column.values.cast(kind.value_type))
-        kind = column.values.type
-    if _is_text(kind) and name != "number":
-        texts = [text or "" for text in column.values.to_pylist()]
-        if name == "mask" and "" in texts:
-            raise column.refuse(texts.index(""), "the path of a mask")
-        return np.array(texts, object)
-    if name == "mask":
-        raise ConfigError(f'{column.path}: column "{column.name}" must hold paths of masks; received {kind}')
-    counts = np.ones(rows, np.int64)
-    length: tuple[int, ...] = ()
-    if _is_list(kind):
-        counts, column = column.lists()
-        length = (int(counts[0]) if rows else 0,)
-        wrong = np.flatnonzero(counts != counts[:1])
-        if wrong.size:
-            raise ConfigError(
-                f"row {wrong[0]} of {column.path}: received a list of {counts[wrong[0]]} numbers in the column "
-                f'"{column.name}"; accepted: {counts[0]}, as in the first row'
-            )
-    numbers = column.numbers("a number" + ("" if pa.types.is_floating(kind) else ", the same in every row"))
-    whole = pa.types.is_integer(column.values.type) or pa.types.is_boolean(column.values.type)
-    if not whole or name == "number" or column.values.null_count:
-        return numbers.astype(np.float32).reshape(rows, *length)
-    return column.values.to_numpy().astype(np.int64).reshape(rows, *length)
 
 
 def _merged(rows: Rows) -> Rows:

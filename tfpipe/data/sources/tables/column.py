@@ -1,0 +1,94 @@
+"""A column of a table by its name, with errors that name the row of a value."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tfpipe.errors import ConfigError
+
+
+class Column(NamedTuple):
+    """A column of a table, or the values within its lists."""
+
+    values: pa.Array | pa.ChunkedArray
+    rows: np.ndarray  # int64 [values]: the row of each value
+    name: str
+    path: Path
+
+    def refuse(self, number: int, accepted: str) -> ConfigError:
+        """Makes the error about a value, which names its row."""
+        received = self.values[number].as_py()
+        text = "an empty cell" if received in (None, "") else json.dumps(received, default=str)[:80]
+        return ConfigError(
+            f'row {self.rows[number]} of {self.path}: received {text} in the column "{self.name}"; accepted: {accepted}'
+        )
+
+    def lists(self) -> tuple[np.ndarray, "Column"]:
+        """Returns the lengths of lists, int64 [values], 0 for null, and the values within them."""
+        counts = pc.list_value_length(self.values).fill_null(0).to_numpy().astype(np.int64)
+        return counts, Column(pc.list_flatten(self.values), np.repeat(self.rows, counts), self.name, self.path)
+
+    def numbers(self, accepted: str = "a number, or an empty cell") -> np.ndarray:
+        """Returns float64 [values], NaN for null; raises ConfigError for a value that is no number."""
+        try:
+            return self.values.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            for number, value in enumerate(self.values):
+                try:
+                    value.cast(pa.float64())
+                except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                    raise self.refuse(number, accepted) from None
+            raise
+
+
+def find(table: pa.Table, name: str) -> pa.ChunkedArray | None:
+    """Returns a column, or with a name such as "image.path" a field of one; None if there is none.
+
+    The field of a list of structs is the list of their fields, as of a struct of lists.
+    """
+    first, *fields = name.split(".")
+    values = table[first] if first in table.column_names else None
+    for field in fields:
+        if values is not None:
+            values = _field(values, field)
+    return values
+
+
+def _field(values: pa.ChunkedArray, field: str) -> pa.ChunkedArray | None:
+    kind = values.type
+    if is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.get_field_index(field) >= 0:
+        counts = pc.list_value_length(values).fill_null(0).to_numpy().astype(np.int64)
+        offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int64())
+        inner = pc.struct_field(pc.list_flatten(values), field)
+        inner = inner.combine_chunks() if isinstance(inner, pa.ChunkedArray) else inner
+        return pa.chunked_array([pa.LargeListArray.from_arrays(offsets, inner)])
+    if pa.types.is_struct(kind) and kind.get_field_index(field) >= 0:
+        return pc.struct_field(values, field)
+    return None
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Returns whether a column holds lists."""
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view)
+    return any(test(kind) for test in tests)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Returns whether a column holds texts."""
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(test(kind) for test in tests)
+
+
+def missing(table: pa.Table, path: Path, key: str, name: str) -> ConfigError:
+    """Makes the error for a table without the column `name`, or of no texts, that a `key` of columns names."""
+    kind = find(table, name)
+    if kind is not None:
+        return ConfigError(f'{path}: the column "{name}" must hold texts; received {kind.type}')
+    return ConfigError(
+        f'{path} has no column "{name}", but {", ".join(table.column_names)}: set data.source.columns.{key}, in '
+        f'tfpipe.load columns={{"{key}": NAME}}'
+    )
