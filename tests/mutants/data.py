@@ -18,9 +18,9 @@ MUTANTS = (
     ),
     # Class folders and annotations.
     Mutant(
-        "data/sources/folders.py",
-        "min(round(len(members) * source.test_share), len(members) - 1)",
-        "round(len(members) * source.test_share)",
+        "data/catalog/labels.py",
+        "min(round(len(distinct) * share), len(distinct) - 1)",
+        "round(len(distinct) * share)",
         "data/sources/test_folders.py",
     ),
     Mutant(

@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.labels import class_table, folder_of, image_labels
+from tfpipe.data.catalog.labels import (
+    class_table,
+    folder_of,
+    image_labels,
+    in_test_share,
+    label_text,
+    near_names,
+    numbers_of,
+)
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
 
@@ -231,16 +239,22 @@ def test_an_image_without_a_line_is_refused(from_file):
 
 
 def test_labels_may_be_numbers_from_0(from_file):
-    assert from_file("2\n0\n1\n", VAL) == [2, 0, 1]
+    assert from_file("2\n0\n1\n", VAL) == from_file("2.0\n0.0\n1\n", VAL) == [2, 0, 1]
     assert from_file("b.JPEG 0\na.JPEG 2\n", ["/x/a.JPEG", "/x/b.JPEG"]) == [2, 0]
 
 
 def test_ids_of_the_devkit_are_refused(from_file):
     """They count from 1, in another order than the class numbers."""
     wnids = ("n01440764", "n01443537", "n02437312")
-    with pytest.raises(ConfigError, match=r"holds ids from 1 to 3.*LOC_val_solution\.csv"):
-        from_file("2\n3\n1\n", VAL, wnids)
+    # Also those of a part of val in which the last class does not occur, and next to the images' names.
+    named = "".join(f"{Path(path).stem} {number}\n" for path, number in zip(VAL, (1, 2, 2), strict=True))
+    for text in ("2\n3\n1\n", "2\n1\n1\n", named, HEADER + named.replace(" ", ",")):
+        with pytest.raises(
+            ConfigError, match=r"holds numbers from 1 to \d and no 0, as ids of .*LOC_val_solution\.csv"
+        ):
+            from_file(text, VAL, wnids)
     assert from_file("2\n0\n1\n", VAL, wnids) == [2, 0, 1]
+    assert from_file("2\n1\n1\n", VAL) == [2, 1, 1]
 
 
 def test_a_class_whose_name_is_a_number_goes_by_its_name(from_file):
@@ -254,7 +268,7 @@ def test_numbers_and_names_that_are_numbers_do_not_mix(from_file):
     assert from_file("3\n1\n2\n", VAL, ("1", "2", "3")) == [2, 0, 1]
 
 
-@pytest.mark.parametrize("label", ["cow", "3", "-1", "Cat", "1.0"])
+@pytest.mark.parametrize("label", ["cow", "3", "-1", "Cat", "1.5"])
 def test_a_label_that_is_no_class_is_refused_by_image_and_label(from_file, label):
     with pytest.raises(ConfigError) as caught:
         from_file(f"cat\n{label}\ndog\n", VAL)
@@ -299,3 +313,57 @@ def test_all_kinds_of_label_file_agree(tmp_path_factory, order, lines, names):
     ):
         file.write_text(text)
         assert image_labels(FileList.of(listed), CLASSES, data_config(), file).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (" a b\t", "a b"),
+        ("\ufeff cat \ufeff", "cat"),
+        (b" caf\xc3\xa9", "café"),
+        ("10.0", "10"),
+        ("-3.00", "-3"),
+        ("-0", "0"),
+        ("1.", "1."),
+        ("007.0", "007.0"),
+        ("1.50", "1.50"),
+        (2.0, "2"),
+        (2**53 + 1, "9007199254740993"),
+        (1e-7, "1e-07"),
+        (True, "true"),
+        (None, None),
+        (float("nan"), None),
+        ("\ufeff ", None),
+    ],
+    ids=repr,
+)
+def test_a_label_is_one_text_whatever_its_type(value: Any, text: str | None):
+    assert label_text(value) == text
+
+
+@pytest.mark.parametrize("value", [2.0**53, -1e300, float("inf"), ["cat"], {"name": "cat"}, b"\xff"], ids=repr)
+def test_a_value_that_is_no_single_label_is_refused(value: Any):
+    with pytest.raises(ValueError):
+        label_text(value)
+
+
+def test_names_that_only_look_different_are_near():
+    classes = ["cat", "Cat", "dog", "\ufeffdog", "toy poodle", "toy  poodle", "poodle", "fox "]
+    assert near_names(classes) == [("cat", "Cat"), ("dog", "\ufeffdog"), ("toy poodle", "toy  poodle")]
+    assert near_names(["a", "A", "a "]) == [("a", "A"), ("a", "a "), ("A", "a ")]
+
+
+def test_classes_of_one_label_are_refused():
+    with pytest.raises(ConfigError, match=r"the classes '1' and '1\.0' are the same label: rename one of them"):
+        numbers_of(["1", "1.0"])
+
+
+def test_a_share_is_that_of_each_class_by_name():
+    """The same images whatever their order and how often each comes; no class loses its last."""
+    names, classes = [f"{number}.jpg" for number in range(30)], [number % 3 for number in range(30)]
+    chosen = in_test_share(names, classes, 0.25, 7)
+    assert [np.count_nonzero(chosen[start::3]) for start in range(3)] == [2, 2, 2]
+    assert in_test_share(names[::-1], classes[::-1], 0.25, 7).tolist() == chosen.tolist()[::-1]
+    assert in_test_share(names * 2, classes * 2, 0.25, 7).tolist() == [*chosen, *chosen]
+    assert in_test_share(names, classes, 0.25, 8).tolist() != chosen.tolist()
+    assert not in_test_share(["a", "b"], [0, 1], 0.99, 0).any()

@@ -1,11 +1,14 @@
 """Builds the class table, and finds each image's class from its folder or a label file."""
 
 import csv
+import hashlib
+import os
 import re
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from itertools import combinations
 from pathlib import Path, PurePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +22,41 @@ from tfpipe.util.files import read_text, unreadable
 
 KAGGLE_HEADER = "ImageId,PredictionString"
 WNID = re.compile(r"n\d{8}")
+BOM = "\ufeff"
+BLANKS = re.compile(rf"^[\s{BOM}]+|[\s{BOM}]+$")
+# A whole number that is written otherwise than Python writes it: 10.0, -0.
+WHOLE = re.compile(r"-?(0)(?:\.0+)?|(-?[1-9]\d*)\.0+", re.ASCII)
+# From here on a float stands for several whole numbers.
+MOST_EXACT = 2**53
+
+
+def label_text(value: Any) -> str | None:
+    """Returns a label as a text, the same from every form of data; None if it is empty.
+
+    Texts lose the blanks and byte order marks around them. A whole number is written without a fraction, also in a
+    text: a CSV has 10.0 where JSON has 10. Raises ValueError for a value that is no single label.
+    """
+    if value is None or value != value:
+        return None
+    if isinstance(value, bytes):
+        value = value.decode()
+    if isinstance(value, float) and not abs(value) < MOST_EXACT:
+        raise ValueError(f"received {value}, a float that stands for several whole numbers; accepted: texts, integers")
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str | int | float):
+        raise ValueError(f"received {str(value)[:80]} as a label; accepted: a text or a number")
+    text = BLANKS.sub("", str(value))
+    whole = WHOLE.fullmatch(text)
+    return (whole[1] or whole[2] if whole else text) or None
+
+
+def near_names(classes: Iterable[str]) -> list[tuple[str, str]]:
+    """Returns the pairs of class names that differ only by blanks, case or a byte order mark."""
+    alike: dict[str, list[str]] = {}
+    for name in classes:
+        alike.setdefault("".join(name.replace(BOM, "").split()).casefold(), []).append(name)
+    return [pair for names in alike.values() for pair in combinations(names, 2)]
 
 
 def class_table(
@@ -57,25 +95,61 @@ def checked_classes(names: Sequence[str], config: DataConfig, source: str) -> tu
     twice = _first_repeated(names)
     if twice is not None:
         raise ConfigError(f'the class "{twice}" is there twice {source}')
-    check_count(names, config, source)
+    check_count(len(names), config, source)
     return tuple(names)
 
 
 def numbers_of(classes: Sequence[str]) -> dict[str, int]:
     """Returns the class number of each label: of all names and, unless the name of a class is a number, all numbers.
 
-    With the classes "1", "2" and "3", the labels 0, 1 and 2 would be read half as numbers and half as names.
+    With the classes "1", "2" and "3", the labels 0, 1 and 2 would be read half as numbers and half as names. Raises
+    ConfigError if two names are the same label.
     """
-    numbers = {name: number for number, name in enumerate(classes)}
-    if any(name.isdecimal() for name in classes):
+    numbers: dict[str, int] = {}
+    for number, name in enumerate(classes):
+        other = numbers.setdefault(label_text(name) or name, number)
+        if other != number:
+            raise ConfigError(f"the classes {classes[other]!a} and {name!a} are the same label: rename one of them")
+    if any(name.isdecimal() for name in numbers):
         return numbers
     return {str(number): number for number in range(len(classes))} | numbers
 
 
-def check_count(names: Sequence[object], config: DataConfig, source: str) -> None:
+def check_count(count: int, config: DataConfig, source: str) -> None:
     """Raises ConfigError if there are more classes than `data.num_classes`; `source` says where they are."""
-    if config.num_classes is not None and len(names) > config.num_classes:
-        raise ConfigError(f"data.num_classes is {config.num_classes}, but there are {len(names)} classes {source}")
+    if config.num_classes is not None and count > config.num_classes:
+        raise ConfigError(f"data.num_classes is {config.num_classes}, but there are {count} classes {source}")
+
+
+def check_no_ids(labels: Collection[str], classes: Collection[str], source: object) -> None:
+    """Raises ConfigError if labels may be ILSVRC's ids, which count from 1, in the place of class numbers.
+
+    Without a 0 among numbers from 0 they may be either, and the ids' order is not that of the WNIDs.
+    """
+    numbers = [int(label) for label in labels if label.isdecimal()]
+    if numbers and len(numbers) == len(labels) and 0 not in numbers and any(map(WNID.fullmatch, classes)):
+        raise ConfigError(
+            f"{source} holds numbers from {min(numbers)} to {max(numbers)} and no 0, as ids of the devkit's ground "
+            "truth do, which count from 1 and whose order of the classes is not that of their WNIDs: use Kaggle's "
+            "LOC_val_solution.csv, or the WNIDs as labels, as in imagenet_2012_validation_synset_labels.txt"
+        )
+
+
+def in_test_share(names: Sequence[str], classes: Sequence[Hashable], share: float, seed: int) -> np.ndarray:
+    """Returns which of n images are test data, bool [n]: a share of each class; the same images of a name and class.
+
+    An image's rank in its class is a hash of its name, so that new images move few others; no class loses its last one.
+    """
+
+    def rank(name: str) -> bytes:
+        return hashlib.sha256(os.fsencode(f"{seed}\n{name}")).digest()
+
+    members: dict[Hashable, set[str]] = defaultdict(set)
+    for number, name in zip(classes, names, strict=True):
+        members[number].add(name)
+    counts = {number: min(round(len(distinct) * share), len(distinct) - 1) for number, distinct in members.items()}
+    test = {number: set(sorted(distinct, key=rank)[: counts[number]]) for number, distinct in members.items()}
+    return np.array([name in test[number] for number, name in zip(classes, names, strict=True)], bool)
 
 
 def folder_of(path: str, level: int = -1) -> str:
@@ -155,6 +229,7 @@ def find_labels(
     if label_file is not None:
         numbers = numbers_of(classes)
         names, name_numbers = _from_file(paths, label_file, numbers), np.arange(len(paths))
+        check_no_ids(set(names), classes, label_file)
         source = f"in {label_file}"
     elif config.label_source == "object" or config.targets.kind in UNCLASSED:
         nothing = np.zeros(len(paths), np.int32)
@@ -188,7 +263,7 @@ def read_words(path: Path) -> dict[str, str]:
 
 
 def _from_file(paths: Sequence[str], label_file: Path, names: Collection[str]) -> list[str]:
-    """Returns each path's label as spelt in the file; `names` are the known labels."""
+    """Returns each path's label; `names` are the known labels."""
     lines = [line.strip() for line in _read(label_file).splitlines() if line.strip()]
     stems = [PurePath(path).stem for path in paths]
     twice = _first_repeated(stems)
@@ -202,12 +277,6 @@ def _from_file(paths: Sequence[str], label_file: Path, names: Collection[str]) -
                 f"{label_file} holds {len(lines)} labels for {len(paths)} images; with a label and nothing else on "
                 "a line there must be one for every image of the list, in the order of their names"
             )
-        if _are_ids(lines, names):
-            raise ConfigError(
-                f"{label_file} holds ids from 1 to {max(map(int, lines))}, as the devkit's ground truth "
-                "does, whose order of the classes is not that of their WNIDs: use Kaggle's LOC_val_solution.csv, or a "
-                "file of one WNID a line, such as imagenet_2012_validation_synset_labels.txt"
-            )
         pairs = list(zip(sorted(stems), lines, strict=True))
     else:
         halves = [line.split(maxsplit=1) for line in lines]
@@ -219,15 +288,7 @@ def _from_file(paths: Sequence[str], label_file: Path, names: Collection[str]) -
     missing = [stem for stem in stems if stem not in by_stem]
     if missing:
         raise ConfigError(f"{label_file} holds no label for {len(missing)} of {len(paths)} images, e.g. {missing[0]}")
-    return [by_stem[stem] for stem in stems]
-
-
-def _are_ids(lines: Sequence[str], names: Collection[str]) -> bool:
-    """Returns whether labels are ILSVRC's ids, which count from 1, in the place of class numbers; `names` are known."""
-    if not lines or not all(line.isdecimal() for line in lines) or not any(map(WNID.fullmatch, names)):
-        return False
-    numbers = set(map(int, lines))
-    return 0 not in numbers and str(max(numbers)) not in names
+    return [label_text(by_stem[stem]) or "" for stem in stems]
 
 
 def is_kaggle(line: str) -> bool:

@@ -1,9 +1,7 @@
 """Class folders as a source: ROOT/CLASS/*.jpg, without a filelist and without XMLs."""
 
-import hashlib
 import logging
 import os
-from collections import defaultdict
 from functools import cached_property
 from typing import ClassVar
 
@@ -11,7 +9,7 @@ from tfpipe.config import SourceConfig
 from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.catalog.class_folders import images_below
 from tfpipe.data.catalog.filelist import FolderList, FolderRule, chosen_below
-from tfpipe.data.catalog.labels import class_table, image_labels
+from tfpipe.data.catalog.labels import class_table, image_labels, in_test_share
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders, paths_table, table_paths
 from tfpipe.data.sources.files import kind_of
@@ -173,21 +171,10 @@ class Folders(BaseSource):
         return FolderList(table_paths(table), table.values["classes"], Ledger(table.values["left_out"]))
 
     def _share(self, chosen: FolderList, split: str) -> FolderList:
-        """Returns those of the training images that are in `split`: a share of each class is test data.
-
-        An image's rank in its class is a hash, so that new images move few others; no class loses its last one.
-        """
+        """Returns those of the training images that are in `split`: a share of each class is test data."""
         share = self.about.test_share
         assert share is not None
-        classes: dict[str, list[str]] = defaultdict(list)
-        for path, folder in zip(chosen.paths, chosen.paths.folder.tolist(), strict=True):
-            classes[chosen.classes[folder]].append(path)
-        test: set[str] = set()
-        for members in classes.values():
-            count = min(round(len(members) * share), len(members) - 1)
-            test.update(sorted(members, key=self._hash)[:count])
-        return chosen.taken([(path in test) == (split == "test") for path in chosen.paths])
-
-    def _hash(self, path: str) -> bytes:
-        name = os.path.relpath(path, str(self.root))
-        return hashlib.sha256(os.fsencode(f"{self.about.test_seed}\n{name}")).digest()
+        names = [os.path.relpath(path, str(self.root)) for path in chosen.paths]
+        classes = [chosen.classes[folder] for folder in chosen.paths.folder.tolist()]
+        is_test = in_test_share(names, classes, share, self.about.test_seed)
+        return chosen.taken((is_test == (split == "test")).tolist())

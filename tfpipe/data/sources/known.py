@@ -135,7 +135,7 @@ def known_catalog(config: DataConfig, split: str, display_name: str, known: Know
     """
     if known.ledger and show:
         logger.warning("%s data: %s holds what is not used:%s", split, display_name, known.ledger.lines())
-    check_count(known.classes, config, f"in {display_name}")
+    check_count(len(known.classes), config, f"in {display_name}")
     count, boxes, annotated = len(known.paths), known.boxes, known.annotated
     needs_boxes = config.uses_boxes(split)
     if boxes is None or config.annotations == "none":

@@ -274,7 +274,7 @@ def classes_of(config: DataConfig, rows: Rows, place: str) -> tuple[str, ...]:
             "class out of the table"
         )
     count = max(map(int, names)) + 1 if numbers else len(names)
-    check_count(range(count), config, f"in {place}")
+    check_count(count, config, f"in {place}")
     if config.num_classes is None and (count > MOST or (count > MANY and 2 * count > len(labels.numbers))):
         raise _ids(count, len(labels.numbers), rows.column, config, place)
     return tuple(map(str, range(count))) if numbers else checked_classes(names, config, f"in {place}")
