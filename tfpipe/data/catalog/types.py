@@ -12,6 +12,23 @@ from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
 
+# Whole numbers beyond are rounded as float32.
+MOST_FLOAT32 = 2**24
+ROUNDED = (
+    "whole numbers up to 2^24 in a column with empty cells or fractions, which is float32: fill the cells with whole "
+    "numbers of at most 63 bits, or write texts"
+)
+
+
+def first_rounded(numbers: np.ndarray) -> int | None:
+    """Returns the place of the first of whole numbers that float32 would round, as ids; None if it rounds none.
+
+    `numbers` are float64 [n], NaN where there is none.
+    """
+    large = np.abs(numbers) > MOST_FLOAT32
+    whole = np.isnan(numbers) | (numbers == np.round(numbers))
+    return int(np.argmax(large)) if large.any() and whole.all() else None
+
 
 class TextColumn(NamedTuple):
     """Texts of n images."""

@@ -30,16 +30,16 @@ class Column(NamedTuple):
     def lists(self) -> tuple[np.ndarray, "Column"]:
         """Returns the lengths of lists, int64 [values], 0 for null, and the values within them."""
         counts = pc.list_value_length(self.values).fill_null(0).to_numpy().astype(np.int64)
-        return counts, Column(pc.list_flatten(self.values), np.repeat(self.rows, counts), self.name, self.path)
+        return counts, self._replace(values=plain(pc.list_flatten(self.values)), rows=np.repeat(self.rows, counts))
 
     def numbers(self, accepted: str = "a number, or an empty cell") -> np.ndarray:
         """Returns float64 [values], NaN for null; raises ConfigError for a value that is no number."""
         try:
-            return self.values.cast(pa.float64()).to_numpy(zero_copy_only=False)
+            return self.values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             for number, value in enumerate(self.values):
                 try:
-                    value.cast(pa.float64())
+                    value.cast(pa.float64(), safe=False)
                 except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                     raise self.refuse(number, accepted) from None
             raise
@@ -55,7 +55,24 @@ def find(table: pa.Table, name: str) -> pa.ChunkedArray | None:
     for field in fields:
         if values is not None:
             values = _field(values, field)
-    return values
+    return None if values is None else plain(values)
+
+
+def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Returns values of dictionaries, and views as Polars writes them, as the texts, bytes or numbers that they are."""
+    if pa.types.is_dictionary(values.type):
+        kind = _without_views(values.type.value_type)
+        chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+        parts = [pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(kind)) for chunk in chunks]
+        return pa.chunked_array([part.cast(kind) for part in parts], kind)
+    kind = _without_views(values.type)
+    return values if kind == values.type else values.cast(kind)
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    return pa.large_binary() if pa.types.is_binary_view(kind) else kind
 
 
 def _field(values: pa.ChunkedArray, field: str) -> pa.ChunkedArray | None:
@@ -79,8 +96,23 @@ def is_list(kind: pa.DataType) -> bool:
 
 def is_text(kind: pa.DataType) -> bool:
     """Returns whether a column holds texts."""
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    return any(test(kind) for test in tests)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def texts_of(column: Column) -> list[str | None] | None:
+    """Returns the texts of a column, also of one that has them as bytes in UTF-8; None if it holds neither.
+
+    Raises ConfigError for bytes that are not UTF-8, e.g. images'.
+    """
+    if pa.types.is_binary(column.values.type) or pa.types.is_large_binary(column.values.type):
+        texts = column.values.to_pylist()
+        for number, text in enumerate(texts):
+            try:
+                texts[number] = text if text is None else text.decode()
+            except UnicodeDecodeError:
+                raise column.refuse(number, "texts, or bytes that are texts in UTF-8") from None
+        return texts
+    return column.values.to_pylist() if is_text(column.values.type) else None
 
 
 def missing(table: pa.Table, path: Path, key: str, name: str) -> ConfigError:

@@ -1,12 +1,15 @@
 """Columns that come with each crop: numbers for regression, paths of masks, and a user's own."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from tfpipe.config import Columns
-from tfpipe.data.sources.tables.column import Column, find, is_list, is_text, missing
+from tfpipe.data.catalog.types import ROUNDED, first_rounded
+from tfpipe.data.sources.rows import Rows
+from tfpipe.data.sources.tables.column import Column, find, is_list, is_text, missing, texts_of
 from tfpipe.errors import ConfigError
 
 
@@ -32,16 +35,14 @@ def values_of(table: pa.Table, columns: Columns, path: Path, kind: str) -> dict[
 def _values(column: Column, name: str) -> np.ndarray:
     """Returns a column as `values_of` does; that of the name "number" as float32, of "mask" as paths."""
     kind, rows = column.values.type, len(column.rows)
-    if pa.types.is_dictionary(kind):
-        column = column._replace(values=column.values.cast(kind.value_type))
-        kind = column.values.type
-    if is_text(kind) and name != "number":
-        texts = [text or "" for text in column.values.to_pylist()]
+    if name == "mask" or (is_text(kind) and name != "number"):
+        texts = texts_of(column)
+        if texts is None:
+            raise ConfigError(f'{column.path}: column "{column.name}" must hold paths of masks; received {kind}')
+        texts = [text or "" for text in texts]
         if name == "mask" and "" in texts:
             raise column.refuse(texts.index(""), "the path of a mask")
         return np.array(texts, object)
-    if name == "mask":
-        raise ConfigError(f'{column.path}: column "{column.name}" must hold paths of masks; received {kind}')
     counts = np.ones(rows, np.int64)
     length: tuple[int, ...] = ()
     if is_list(kind):
@@ -55,6 +56,41 @@ def _values(column: Column, name: str) -> np.ndarray:
             )
     numbers = column.numbers("a number" + ("" if pa.types.is_floating(kind) else ", the same in every row"))
     whole = pa.types.is_integer(column.values.type) or pa.types.is_boolean(column.values.type)
-    if not whole or name == "number" or column.values.null_count:
-        return numbers.astype(np.float32).reshape(rows, *length)
-    return column.values.to_numpy().astype(np.int64).reshape(rows, *length)
+    if whole and name != "number" and not column.values.null_count:
+        try:
+            return column.values.cast(pa.int64()).to_numpy().reshape(rows, *length)
+        except pa.ArrowInvalid:
+            raise column.refuse(int(np.argmax(numbers)), "whole numbers below 2^63") from None
+    if name != "number" and (rounded := first_rounded(numbers)) is not None:
+        raise column.refuse(rounded, ROUNDED)
+    return numbers.astype(np.float32).reshape(rows, *length)
+
+
+def one_kind(parts: Sequence[Rows]) -> list[Rows]:
+    """Returns the rows of files with further columns that can be joined: whole numbers are floats if others are.
+
+    Raises ConfigError if a column has texts in one file and numbers in another, or lists of another length.
+    """
+    parts = list(parts)
+    for name, first in parts[0].more.items():
+        columns = [part.more[name] for part in parts]
+        for part, column in zip(parts, columns, strict=True):
+            if (column.dtype == object) != (first.dtype == object) or column.shape[1:] != first.shape[1:]:
+                raise ConfigError(
+                    f'the column of "{name}" has {_kind(first)} in {parts[0].files[0]}, and {_kind(column)} in '
+                    f"{part.files[0]}: write the same in all files"
+                )
+        if len({column.dtype for column in columns}) > 1:
+            for number, part in enumerate(parts):
+                if (rounded := first_rounded(part.more[name].astype(np.float64).reshape(-1))) is not None:
+                    row = rounded // max(1, int(np.prod(first.shape[1:])))
+                    raise ConfigError(f'{part.origin(row)} has {part.more[name][row]} as "{name}"; accepted: {ROUNDED}')
+                floats = part.more[name].astype(np.float32)
+                parts[number] = part._replace(more={**part.more, name: floats})
+    return parts
+
+
+def _kind(column: np.ndarray) -> str:
+    if column.dtype == object:
+        return "texts"
+    return "numbers" if column.ndim == 1 else f"lists of {column.shape[1]} numbers"
