@@ -44,8 +44,8 @@ class Columns(Section):
     """Path that a value of `path` makes in the place of {}: "train/{}.jpg" for the ids of Open Images and Kaggle. null:
     the values are paths. Only for tables."""
     bytes: str = "image"
-    """Contents of the image's file: bytes, or {bytes, path} as Hugging Face's datasets writes it. A column of texts has
-    paths."""
+    """Contents of the image's file: bytes, a list of uint8, or {bytes, path} as Hugging Face's datasets writes it. A
+    column of texts has paths."""
     label: str = "label"
     """Name or number of the image's class; with one row a box, of the box's."""
     boxes: str = "boxes"
@@ -66,9 +66,9 @@ class Columns(Section):
     box_format: Literal["xyxy", "xywh", "yxyx"] = "xyxy"
     """Order of a box's numbers: xmin, ymin, xmax, ymax; xmin, ymin, width, height; or ymin, xmin, ymax, xmax."""
     box_unit: Literal["auto", "relative", "pixels"] = "auto"
-    """Unit of a box's numbers: "relative" to the image's size, in [0, 1], or "pixels", which needs the columns width
-    and height. "auto": relative if no number of the table, or of an image's .json, is above 1.01, else pixels; boxes in
-    both units are refused."""
+    """Unit of a box's numbers: "relative" to the image's size, in [0, 1], or "pixels". The size is that of the columns
+    width and height or, without these, the image's own. "auto": relative if no number of the table, or of an image's
+    .json, is above 1.01, else pixels; boxes in both units are refused."""
 
 
 class SourceConfig(Section):
@@ -91,8 +91,8 @@ class SourceConfig(Section):
     """The test data if it is elsewhere; null: the files of `path`, or with "folders" and "archive" the folders in it,
     with the word val, valid or validation in their names, else those with test or testing, if there are any."""
     test_share: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """With "folders": share of each class's images that becomes test data and is left out of training; always the same
-    images for the same files and `test_seed`."""
+    """With "folders" and data in memory: share of each class's images that becomes test data and is left out of
+    training; always the same images for the same names and `test_seed`."""
     test_seed: Seed = 0
     """Seed of `test_share`; data.seed does not change it."""
     images: ConfigPath | Url | None = None

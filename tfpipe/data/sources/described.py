@@ -42,7 +42,8 @@ def described(data: Any, split: str, keys: Mapping[str, Any], loader: object) ->
         from tfpipe.data.sources.tables.memory import KIND, InMemory, in_memory
 
         held, columns = in_memory(data, labels, source.get("columns", {}))
-        if split == "test" and "test" not in held and _says_classes(section):
+        _check_in_memory(source, held)
+        if split == "test" and "test" not in held and source.get("test_share") is None and _says_classes(section):
             held = {**held, "test": held["train"]}
         opened, found = partial(InMemory, held=held), {"source": {"kind": KIND, "columns": columns}}
     return _config(found, split, section, source, opened), opened
@@ -56,6 +57,19 @@ def _check_no_keys(keys: Mapping[str, Any], options: list[str]) -> None:
             f"{name}: a config has this key itself: set it there, e.g. by tfpipe.load_config(path, "
             f'overrides=["data.{name}=..."]), or give the data in place of the config'
         )
+
+
+def _check_in_memory(source: Mapping[str, Any], held: Mapping[str, Any]) -> None:
+    """Raises ConfigError for a key of `data.source` that data in memory would leave without effect."""
+    if source.get("test_path") is not None:
+        raise ConfigError(
+            f'test_path: received "{source["test_path"]}", and the data are in memory: load the test data by '
+            'tfpipe.load(data, "test", classes=train.class_names), or set test_share'
+        )
+    if source.get("test_share") is not None and "test" in held:
+        raise ConfigError(f"test_share: {held['test'].name} is the test data: leave test_share out")
+    if source.get("args"):
+        raise ConfigError("args: are for kinds of your own, and the data are in memory: leave them out")
 
 
 def _says_classes(section: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from tfpipe.config import DataConfig
 from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.annotations.cleaning import BY_OBJECT, Annotated, Boxes, is_stated, targets
 from tfpipe.data.annotations.voc import TOLERANCE
-from tfpipe.data.catalog.labels import check_count, checked_classes, class_table, numbers_of
+from tfpipe.data.catalog.labels import check_count, check_no_ids, checked_classes, class_table, numbers_of
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, paths_table, table_paths
 from tfpipe.data.catalog.types import TextColumn
@@ -26,9 +26,9 @@ Unit = Literal["auto", "relative", "pixels"]
 MANY, MOST = 2000, 1_000_000
 # No image is so large; NaN and infinity are not below it either.
 MOST_PIXELS = 1e9
-# Digits that a class number may have.
-NUMBER = re.compile(r"0|[1-9]\d{0,17}", re.ASCII)
-NEGATIVE = re.compile(r"-[1-9]\d{0,17}", re.ASCII)
+# Labels that are whole numbers, as labels.label_text writes them.
+NUMBER = re.compile(r"0|[1-9]\d{0,99}", re.ASCII)
+NEGATIVE = re.compile(r"-[1-9]\d{0,99}", re.ASCII)
 
 
 class Texts(NamedTuple):
@@ -56,6 +56,10 @@ class Texts(NamedTuple):
         """Returns a text by its place."""
         number = int(self.numbers[item])
         return None if number < 0 else self.names[number]
+
+    def at(self, items: np.ndarray) -> "Texts":
+        """Returns the texts at some places."""
+        return Texts(self.numbers[items], self.names)
 
     def values(self, numbers: Mapping[str, int]) -> np.ndarray:
         """Returns int32 [n]: the number of each text; -1 for none and for those without a number."""
@@ -97,7 +101,7 @@ class Rows(NamedTuple):
         return np.flatnonzero(self.annotated & ~is_stated(self.sizes)) if self.sizes is not None else np.zeros(0, int)
 
     def taken(self, items: np.ndarray) -> "Rows":
-        """Returns the images `items` (int64 [k], each at most once), in this order; there are no weights or rows."""
+        """Returns the images `items` (int64 [k], each at most once), in this order."""
         number = np.full(len(self.names), -1)
         number[items] = np.arange(len(items))
         owners = number[self.box_images]
@@ -105,12 +109,14 @@ class Rows(NamedTuple):
         names = list(self.names)
         return self._replace(
             names=FileList.of(names[item] for item in items.tolist()),
-            labels=Texts(self.labels.numbers[items], self.labels.names),
+            labels=self.labels.at(items),
             box_images=owners[boxes],
             boxes=self.boxes[boxes],
-            box_labels=Texts(self.box_labels.numbers[boxes], self.box_labels.names),
+            box_labels=self.box_labels.at(boxes),
             sizes=None if self.sizes is None else self.sizes[items],
             file=self.file[items],
+            row=None if self.row is None else self.row[items],
+            weights=None if self.weights is None else self.weights[items],
             more={name: column[items] for name, column in self.more.items()},
         )
 
@@ -228,34 +234,42 @@ def in_pixels(boxes: np.ndarray, unit: Unit, name: Callable[[int], str]) -> bool
 
 
 def in_unit(rows: Rows, unit: Unit) -> Rows:
-    """Decides whether boxes are in pixels; raises ConfigError if they are, but the table has no sizes."""
+    """Decides whether boxes are in pixels; raises ConfigError if some are, and some are not."""
     place = rows.files[0]
     try:
         pixels = in_pixels(rows.boxes, unit, lambda box: rows.origin(int(rows.box_images[box])))
     except ValueError as error:
         raise ConfigError(f"{place}: {error}") from None
-    if not pixels:
-        return rows._replace(sizes=None)
-    if rows.sizes is None and len(rows.boxes):
-        raise ConfigError(
-            f"{place}: boxes beyond 1 are in pixels, which needs the columns width and height; without them boxes "
-            "must be relative to the image's size, in [0, 1]"
-        )
-    return rows
+    return rows if pixels else rows._replace(sizes=None)
 
 
-def classes_of(config: DataConfig, rows: Rows, place: str) -> tuple[str, ...]:
-    """Returns the class table: `data.classes`, or that of the training data, whose `rows` these are; () for labels that
-    are no classes.
+class Classes(NamedTuple):
+    """The class table of a table's or tar shards' labels."""
 
-    Raises ConfigError if there is no class, a name occurs twice, or the labels are no classes but ids.
+    names: tuple[str, ...]  # by class number; () for labels that are no classes
+    numbers: Mapping[str, int]  # class number of each label
+
+
+def classes_of(config: DataConfig, rows: Rows, place: str) -> Classes:
+    """Returns the class table: `data.classes`, or that of the training data, whose `rows` these are.
+
+    Labels may be numbers of classes if the data or the config have the classes in an order of their own. Raises
+    ConfigError if there is no class, a name occurs twice, or the labels are no classes but ids.
     """
     if config.classes is not None:
-        return class_table(config, FileList.of([]))
+        names = class_table(config, FileList.of([]))
+        return Classes(names, numbers_of(names))
     if config.targets.kind in UNCLASSED:
-        return ()
+        return Classes((), {})
     if rows.classes is not None:
-        return checked_classes(rows.classes, config, f"in {place}")
+        names = checked_classes(rows.classes, config, f"in {place}")
+        return Classes(names, numbers_of(names))
+    names = _names_of(config, rows, place)
+    return Classes(names, {name: number for number, name in enumerate(names)})
+
+
+def _names_of(config: DataConfig, rows: Rows, place: str) -> tuple[str, ...]:
+    """Returns the class names that labels have, or all numbers up to the largest."""
     by_object = config.label_source == "object"
     labels = rows.box_labels if by_object else rows.labels
     names = labels.distinct()
@@ -264,20 +278,42 @@ def classes_of(config: DataConfig, rows: Rows, place: str) -> tuple[str, ...]:
             f'{place} has no labels: set data.source.columns.label, or with data.label_source "object" '
             "data.source.columns.box_labels"
         )
-    numbers = all(map(NUMBER.fullmatch, names))
+    numbers = set(filter(NUMBER.fullmatch, names))
     negative = [name for name in names if NEGATIVE.fullmatch(name)]
-    if negative and all(NUMBER.fullmatch(name) or NEGATIVE.fullmatch(name) for name in names):
+    if negative and all(name in numbers or NEGATIVE.fullmatch(name) for name in names):
         number = int(np.argmax(labels.numbers == labels.names.index(negative[0])))
         item = int(rows.box_images[number]) if by_object else number
         raise ConfigError(
             f'{rows.origin(item)} has the label "{negative[0]}"; class numbers count from 0: take the rows without a '
             "class out of the table"
         )
-    count = max(map(int, names)) + 1 if numbers else len(names)
+    if len(numbers) < len(names):
+        _check_one_kind(rows, labels, rows.file[rows.box_images] if by_object else rows.file, numbers)
+    count = max(map(int, names)) + 1 if len(numbers) == len(names) else len(names)
     check_count(count, config, f"in {place}")
     if config.num_classes is None and (count > MOST or (count > MANY and 2 * count > len(labels.numbers))):
         raise _ids(count, len(labels.numbers), rows.column, config, place)
-    return tuple(map(str, range(count))) if numbers else checked_classes(names, config, f"in {place}")
+    if len(numbers) == len(names):
+        return tuple(map(str, range(count)))
+    return checked_classes(names, config, f"in {place}")
+
+
+def _check_one_kind(rows: Rows, labels: Texts, file: np.ndarray, numbers: set[str]) -> None:
+    """Raises ConfigError if all labels of one file are numbers, and another one has names.
+
+    `file` (int32 [n]) is the number of each label's file. Numbers among the names of a file are names too.
+    """
+    names = set(labels.names) - numbers
+    kinds = labels.values({**dict.fromkeys(numbers, 0), **dict.fromkeys(names, 1)})
+    named = np.bincount(file[kinds == 1], minlength=len(rows.files)) > 0
+    numbered = np.flatnonzero(~named & (np.bincount(file[kinds == 0], minlength=len(rows.files)) > 0))
+    if numbered.size:
+        one, other = int(np.argmax((kinds == 0) & (file == numbered[0]))), int(np.argmax(kinds == 1))
+        raise ConfigError(
+            f'{rows.files[file[one]]} has numbers as labels, e.g. "{labels.text(one)}", and {rows.files[file[other]]} '
+            f'names, e.g. "{labels.text(other)}": whose numbers are whose names cannot be told; set data.classes to '
+            "the names in the order of the numbers or, if the numbers are names, to all names"
+        )
 
 
 def _ids(count: int, labels: int, key: str, config: DataConfig, place: str) -> ConfigError:
@@ -288,23 +324,26 @@ def _ids(count: int, labels: int, key: str, config: DataConfig, place: str) -> C
     )
 
 
-def targets_of(config: DataConfig, rows: Rows, classes: tuple[str, ...], place: str) -> tuple[np.ndarray, Boxes]:
+def targets_of(config: DataConfig, rows: Rows, classes: Classes, place: str) -> tuple[np.ndarray, Boxes]:
     """Returns the images' labels, int32 [n], and the boxes to crop.
 
     Raises ConfigError if an image has no label or one that is no class. So are objects' labels if these count, unless
     `data.classes` chooses some classes, when the others' objects are left out.
     """
-    numbers = numbers_of(classes)
-    classed, unnamed = rows.box_labels.values(numbers), rows.box_labels.numbers < 0
+    numbers, unnamed = classes.numbers, rows.box_labels.numbers < 0
+    classed = rows.box_labels.values(numbers)
+    if config.targets.kind not in UNCLASSED:
+        stated = rows.box_labels if config.label_source == "object" else rows.labels
+        check_no_ids(stated.distinct(), classes.names, place)
     if config.targets.kind in UNCLASSED:
         labels = np.zeros(len(rows.names), np.int32)
         classed, unnamed = np.full_like(classed, -1), np.zeros_like(unnamed)
     elif config.label_source == "object":
         labels = np.full(len(rows.names), BY_OBJECT, np.int32)
-        _check_objects(config, rows, classed, classes, place)
+        _check_objects(config, rows, classed, classes.names, place)
     else:
         labels = rows.labels.values(numbers)
-        _check_labels(rows, labels, classes, place)
+        _check_labels(rows, labels, classes.names, place)
     classed[unnamed] = labels[rows.box_images[unnamed]]
     sizes = np.ones((len(rows.names), 2), np.float32) if rows.sizes is None else np.maximum(rows.sizes, 1)
     return labels, targets(Annotated(rows.box_images, rows.boxes, classed), labels, sizes)

@@ -15,8 +15,10 @@ from tfpipe.config import Columns
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, is_stated
 from tfpipe.data.annotations.voc import find_objects
 from tfpipe.data.catalog.class_folders import SUFFIXES
+from tfpipe.data.catalog.labels import label_text
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
+from tfpipe.data.catalog.types import ROUNDED, first_rounded
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.known import NEITHER, Known, check_files, data_files, not_used
 from tfpipe.data.sources.packed.scan import Scanned, ScannedRows, ScannedSource, rows_of
@@ -32,7 +34,9 @@ TAR = (".tar",)
 COLUMNS = ("label", "boxes", "box_labels", "box_format", "box_unit", "mask", "extra")
 # Columns of a scan: where masks are, 0 for none.
 MASKS = ("mask_offset", "mask_length")
-# Whole numbers beyond are float32, as fractions are; no float32 is as large as MOST.
+# Version of a scan's labels.
+LABELS = 2
+# Whole numbers beyond are none of int64; no float32 is as large as MOST.
 MOST_WHOLE, MOST = 2**63 - 1, 2**128
 
 
@@ -49,7 +53,8 @@ class WebDataset(ScannedSource):
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {f"data.source.columns.{name}": getattr(self.about.columns, name) for name in COLUMNS}
+        columns = {f"data.source.columns.{name}": getattr(self.about.columns, name) for name in COLUMNS}
+        return {**columns, "the form of labels": LABELS}
 
     @property
     def further(self) -> list[str]:
@@ -86,7 +91,7 @@ class WebDataset(ScannedSource):
         extra = zip(self.about.columns.extra, self.further[len(MASKS) :], strict=True)
         values = {name: rows.texts[column] if column in rows.texts else rows.more[column] for name, column in extra}
         known = Known(
-            *(FileList.of(rows.names), labels, classes, boxes, rows.annotated),
+            *(FileList.of(rows.names), labels, classes.names, boxes, rows.annotated),
             ledger=ledger,
             masks=masks,
             values=values,
@@ -137,7 +142,7 @@ def _scanned_image(
     tar: tarfile.TarFile, image: tarfile.TarInfo, notes: dict[str, tarfile.TarInfo], columns: Columns
 ) -> Scanned:
     """Returns an image with what the members next to it say; raises ValueError if that cannot be used."""
-    label: str | None = None
+    stated: dict[str, str | None] = {}
     edges, labels = np.zeros((0, 4), np.float32), list[str | None]()
     height = width = 1.0
     mask, more = notes.get(mask_ending(columns)), list[Any]([None] * len(columns.extra))
@@ -152,35 +157,45 @@ def _scanned_image(
     for ending, member in notes.items():
         if ending == "cls":
             try:
-                label = contents(member).decode().strip()
-            except UnicodeDecodeError as error:
+                stated[ending] = label_text(contents(member))
+            except ValueError as error:
                 raise ValueError(f"{member.name}: {error}") from error
         elif ending == "json":
             try:
                 annotation = json.loads(contents(member))
                 own_label = annotation.get(columns.label)
                 more = [_at(annotation, key) for key in columns.extra.values()]
-                tags = own_label if isinstance(own_label, list) else None
-                label = label if own_label is None or tags is not None else str(own_label).strip()
+                tags = list(map(label_text, own_label)) if isinstance(own_label, list) else None
+                if tags is not None and None in tags:
+                    raise ValueError(f"received {json.dumps(own_label)[:80]}; accepted: a list of labels, none empty")
+                stated[ending] = label_text(own_label) if tags is None else None
                 edges = as_edges(boxes_of(annotation.get(columns.boxes)), columns.box_format)
-                labels = [str(text) for text in annotation.get(columns.box_labels) or []] or [None] * len(edges)
+                labels = list(map(label_text, annotation.get(columns.box_labels) or [])) or [None] * len(edges)
                 if in_pixels(edges, columns.box_unit, lambda _: image.name):
                     height, width = (float(annotation.get(side) or 0) for side in ("height", "width"))
                 if tags is not None and not len(edges):
-                    edges, labels = np.repeat(WHOLE_IMAGE, len(tags), axis=0), list(map(str, tags))
-                "".join(map(str, (label, *labels, *more))).encode()  # raises if JSON's escapes make it no UTF-8
+                    edges, labels = np.repeat(WHOLE_IMAGE, len(tags), axis=0), [*tags]
+                "".join(
+                    map(str, (stated[ending], *labels, *more))
+                ).encode()  # raises if JSON's escapes make it no UTF-8
             except (ValueError, TypeError, AttributeError) as error:
                 raise ValueError(f"{member.name}: {error}") from error
         elif ending == "xml":
             objects = find_objects(contents(member), member.name)
-            edges, labels, (height, width) = objects.boxes, list(map(str, objects.names)), objects.size
+            edges, labels, (height, width) = objects.boxes, list(map(label_text, objects.names)), objects.size
     if len(labels) != len(edges):
         raise ValueError(f"{image.name} has {len(labels)} labels for {len(edges)} boxes")
     if len(edges) and not is_stated(np.array([[height, width]]))[0]:
         height, width = header_of(contents(image), image.name)[:2]
-    size, texts = (max(height, 1), max(width, 1)), [text or None for text in labels]
+    texts = set(filter(None, stated.values()))
+    if len(texts) > 1:
+        raise ValueError(
+            f'{image.name} has the label "{stated["cls"]}" in its .cls and "{stated["json"]}" in its .json: make them '
+            "the same, or set data.source.columns.label to a key that no .json has"
+        )
+    size = max(height, 1), max(width, 1)
     place = (0, 0) if mask is None else (mask.offset_data, mask.size)
-    found = Scanned(image.name, label or None, 0, size, edges.tolist(), texts, image.offset_data, image.size)
+    found = Scanned(image.name, next(iter(texts), None), 0, size, edges.tolist(), labels, image.offset_data, image.size)
     return found._replace(more=(*place, *more))
 
 
@@ -236,6 +251,10 @@ def json_column(values: Sequence[Any], key: str, origin: Callable[[int], str]) -
     numbers = [nothing if value is None else value for value in values]
     flat = [number for value in values for number in (value if isinstance(value, list) else [value])]
     whole = all(isinstance(number, int) and abs(number) <= MOST_WHOLE for number in flat)
+    rounded = None if whole else first_rounded(np.array(numbers, np.float64).reshape(-1))
+    if rounded is not None:
+        item = rounded // max(1, length)
+        raise ConfigError(f'{origin(item)}: its .json has {values[item]} as "{key}"; accepted: {ROUNDED}')
     return np.array(numbers, np.int64 if whole else np.float32)
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tfpipe.data.annotations.voc import are_relative
+from tfpipe.data.catalog.labels import label_text
 from tfpipe.data.sources.rows import Rows, Texts, as_edges, is_box
 from tfpipe.data.sources.tables.table import Table
 from tfpipe.errors import ConfigError
@@ -80,11 +81,12 @@ def _categories(entries: list[dict[str, Any]]) -> dict[Any, str]:
     """Returns the name of each category by its id."""
     names: dict[Any, str] = {}
     for entry in entries:
-        if not isinstance(entry["name"], str) or not entry["name"].strip():
+        if not isinstance(entry["name"], str) or not label_text(entry["name"]):
             raise Contradiction(f"the category {entry['id']}: received {entry['name']!r} as name; accepted: a text")
-        if names.setdefault(entry["id"], entry["name"]) != entry["name"]:
+        name = label_text(entry["name"]) or ""
+        if names.setdefault(entry["id"], name) != name:
             raise Contradiction(
-                f'the categories "{names[entry["id"]]}" and "{entry["name"]}" have the same id, {entry["id"]}: give '
+                f'the categories "{names[entry["id"]]}" and "{name}" have the same id, {entry["id"]}: give '
                 "each category an id of its own"
             )
     for name in [name for name, count in Counter(names.values()).items() if count > 1]:

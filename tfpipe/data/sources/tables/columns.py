@@ -12,15 +12,27 @@ import pyarrow.compute as pc
 from tfpipe.config import Columns, DataConfig
 from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE
-from tfpipe.data.sources.rows import Rows, Texts, as_edges, in_unit
-from tfpipe.data.sources.tables.column import Column, find, is_list, is_text, missing
+from tfpipe.data.catalog.labels import label_text
+from tfpipe.data.sources.rows import NUMBER, Rows, Texts, as_edges, in_unit
+from tfpipe.data.sources.tables.column import Column, find, is_list, missing, texts_of
 from tfpipe.data.sources.tables.formats import read_table
-from tfpipe.data.sources.tables.further import values_of
+from tfpipe.data.sources.tables.further import one_kind, values_of
 from tfpipe.errors import ConfigError
 
-ReadTable = Callable[[Path, Sequence[str]], pa.Table]
-"""A table's path, and the columns that are texts -> its columns but those of bytes."""
+ReadTable = Callable[[Path, Sequence[str], str], pa.Table]
+"""A table's path, the columns that are texts, and that of images' bytes -> its columns as read_table returns them."""
 EDGES = ("ymin", "xmin", "ymax", "xmax")
+# Types of labels whose values label_text takes; others, such as decimals, are turned into texts first.
+AS_THEY_ARE = (
+    pa.types.is_null,
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_float64,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+)
 
 
 def read_rows(
@@ -34,7 +46,7 @@ def read_rows(
     parts, forms = [], []
     for path in files:
         try:
-            table = read(path, (columns.path, columns.bytes, columns.label))
+            table = read(path, text_columns(columns, config), columns.bytes)
             if not len(table):
                 continue
             forms.append(_has_row_a_box(table, columns, stored))
@@ -45,8 +57,30 @@ def read_rows(
             raise ConfigError(f"{files[0]} and {path}: one has a row a box ({', '.join(EDGES)}), the other does not")
     if not parts:
         raise ConfigError(f"data.source: {files[0]} has no row")
-    rows = Rows.joined(parts)
+    if config.classes is None:
+        _check_classes(parts, config.label_source == "object")
+    rows = Rows.joined(one_kind(parts))
     return in_unit(_merged(rows) if forms[0] else rows, columns.box_unit)
+
+
+def text_columns(columns: Columns, config: DataConfig) -> tuple[str, ...]:
+    """Returns the columns that are texts: 007 is a name, and in some tables they are bytes."""
+    masks = (columns.mask,) if config.targets.kind == "mask" else ()
+    return columns.path, columns.bytes, columns.label, *masks
+
+
+def _check_classes(parts: Sequence[Rows], by_object: bool) -> None:
+    """Raises ConfigError if a file names the classes of its numbers, and the numbers of another may be of others."""
+    for named in [part for part in parts if part.classes is not None][:1]:
+        for part in [part for part in parts if part.classes is None]:
+            labels, classes = (part.box_labels if by_object else part.labels).distinct(), named.classes or []
+            numbers = dict(zip(classes, map(str, range(len(classes))), strict=True))
+            if labels and all(map(NUMBER.fullmatch, labels)) and any(numbers.get(label) != label for label in labels):
+                raise ConfigError(
+                    f"{named.files[0]} names the classes of its numbers (ClassLabel: {', '.join(classes[:3])} ...), "
+                    f'and {part.files[0]} has numbers alone, e.g. "{labels[0]}": set data.classes to the names in the '
+                    "order of the numbers, or write both files in the same way"
+                )
 
 
 def _has_row_a_box(table: pa.Table, columns: Columns, stored: bool) -> bool:
@@ -67,8 +101,8 @@ def _rows(table: pa.Table, columns: Columns, path: Path, stored: bool, config: D
     tagged = kind == "labels" and (find(table, columns.boxes) is None or (label and is_list(label.values.type)))
     tags = label if tagged else None
     unused = tags or kind in UNCLASSED or (kind == "boxes" and by_object and not row_a_box)
-    labels, box_labels = (None, None) if unused else _labels(label, table.schema)
-    labels = labels or [None] * len(names)
+    labels, box_labels = (None, None) if unused or label is None else _labels(label, table.schema)
+    labels = labels or Texts.of([None] * len(names))
     if tags:
         images, edges, texts, classes = _tags(tags, table.schema)
     elif row_a_box:
@@ -78,11 +112,11 @@ def _rows(table: pa.Table, columns: Columns, path: Path, stored: bool, config: D
         classes = classes if by_object else box_labels
     return Rows(
         names,
-        Texts.of(labels),
+        labels,
         images,
         edges,
-        Texts.of(texts),
-        _sizes(column("height"), column("width")),
+        texts,
+        _sizes(column("height"), column("width"), len(names)),
         [str(path)],
         np.zeros(len(names), np.int32),
         np.arange(len(names)),
@@ -97,45 +131,47 @@ def _names(table: pa.Table, columns: Columns, path: Path, stored: bool) -> list[
     """Returns the path of each image, or a name if the table holds its bytes."""
     for name in (columns.path, f"{columns.bytes}.path", columns.bytes):
         values = find(table, name)
-        if values is not None and pa.types.is_dictionary(values.type):
-            values = values.cast(values.type.value_type)
-        if values is None or not is_text(values.type):
+        column = None if values is None else Column(values, np.arange(len(table)), name, path)
+        texts = None if column is None else texts_of(column)
+        if column is None or texts is None:
             continue
-        names = [text or (f"{path.stem}:{row}" if stored else "") for row, text in enumerate(values.to_pylist())]
+        names = [text or (f"{path.stem}:{row}" if stored else "") for row, text in enumerate(texts)]
         for row, text in enumerate(names):
             if not text or "\n" in text:
-                raise Column(values, np.arange(len(table)), name, path).refuse(row, "the path of an image, on one line")
+                raise column.refuse(row, "the path of an image, on one line")
         return names
     if stored:
         return [f"{path.stem}:{row}" for row in range(len(table))]
     raise missing(table, path, "path", columns.path)
 
 
-def _labels(column: Column | None, schema: pa.Schema) -> tuple[list[str | None] | None, list[str] | None]:
-    """Returns the label of each value, None for an empty one, and the names of all classes if the schema has them.
+def _labels(column: Column, schema: pa.Schema) -> tuple[Texts, list[str] | None]:
+    """Returns the label of each value, none for an empty one, and the names of all classes if the schema has them.
 
     Integers are indices into these names.
     """
-    if column is None:
-        return None, None
-    names, kind = _class_names(schema, column.name), column.values.type
-    if pa.types.is_dictionary(kind):
-        column = column._replace(values=column.values.cast(kind.value_type))
-    elif pa.types.is_floating(kind):
-        # pandas makes floats of class numbers if one is missing.
-        values = pc.if_else(pc.is_nan(column.values), None, column.values)
-        whole = pc.all(pc.equal(values, pc.floor(values)), skip_nulls=True).as_py() is not False
-        column = column._replace(values=values.cast(pa.int64()) if whole else values)
-    elif pa.types.is_nested(kind):
-        raise ConfigError(f'{column.path}: column "{column.name}" must hold names or numbers; received {kind}')
-    if names is not None and pa.types.is_integer(column.values.type):
-        numbers = column.values.to_pylist()
-        for row, number in enumerate(numbers):
-            if number is not None and not 0 <= number < len(names):
-                raise column.refuse(row, f"0 to {len(names) - 1}, the indices of its {len(names)} ClassLabel names")
-        return [None if number is None else names[number] for number in numbers], names
-    texts = column.values.cast(pa.string()).to_pylist()
-    return [text if text and not text.isspace() else None for text in texts], names
+    names, values = _class_names(schema, column.name), column.values
+    if pa.types.is_nested(values.type):
+        raise ConfigError(f'{column.path}: column "{column.name}" must hold names or numbers; received {values.type}')
+    if pa.types.is_floating(values.type) and not pa.types.is_float64(values.type):
+        values = values.cast(pa.string()).cast(pa.float64())  # 0.1 as it is written, not as float32 has it
+    elif not any(test(values.type) for test in AS_THEY_ARE):
+        values = values.cast(pa.string())
+    distinct = values.unique()
+    numbers = pc.index_in(values, value_set=distinct).to_numpy().astype(np.int32)
+    texts: list[str | None] = []
+    accepted = "a text in UTF-8, a whole number, or a float below 2^53, from where on it stands for several of these"
+    if names is not None and (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        accepted = f"0 to {len(names) - 1}, the indices of its {len(names)} ClassLabel names"
+        indices: dict[Any, str | None] = {None: None, **dict(enumerate(names))}
+    else:
+        indices = {}
+    for place, value in enumerate(distinct.to_pylist()):
+        try:
+            texts.append(indices[None if value != value else value] if indices else label_text(value))
+        except (KeyError, ValueError):
+            raise column.refuse(int(np.argmax(numbers == place)), accepted) from None
+    return Texts.of(texts).at(numbers), names
 
 
 def _class_names(schema: pa.Schema, name: str) -> list[str] | None:
@@ -150,7 +186,7 @@ def _class_names(schema: pa.Schema, name: str) -> list[str] | None:
         node = node.get(key) if isinstance(node, dict) else None
     names = _of_list(node)
     names = names.get("names") if isinstance(names, dict) else None
-    return list(map(str, names)) if isinstance(names, list) else None
+    return [label_text(name) or "" for name in names] if isinstance(names, list) else None
 
 
 def _of_list(node: Any) -> Any:
@@ -164,9 +200,10 @@ def _of_list(node: Any) -> Any:
             return node
 
 
-def _sizes(height: Column | None, width: Column | None) -> np.ndarray | None:
+def _sizes(height: Column | None, width: Column | None, count: int) -> np.ndarray:
+    """Returns heights and widths, float32 [count, 2]; NaN for those that the table does not state."""
     if height is None or width is None:
-        return None
+        return np.full((count, 2), np.nan, np.float32)
     return np.stack([side.numbers().astype(np.float32) for side in (height, width)], axis=1)
 
 
@@ -192,15 +229,13 @@ def _edges(table: pa.Table, path: Path) -> np.ndarray:
     return edges.astype(np.float32)
 
 
-def _boxes(
-    table: pa.Table, columns: Columns, path: Path
-) -> tuple[np.ndarray, np.ndarray, list[str | None], list[str] | None]:
+def _boxes(table: pa.Table, columns: Columns, path: Path) -> tuple[np.ndarray, np.ndarray, Texts, list[str] | None]:
     """Returns the boxes of a column of lists, as Rows has them: their images, edges and labels; and the class names."""
     values, rows = find(table, columns.boxes), np.arange(len(table))
     if values is None and columns.boxes != Columns.model_fields["boxes"].default:
         raise missing(table, path, "boxes", columns.boxes)
     if values is None or pa.types.is_null(values.type):
-        return np.zeros(0, np.int64), np.zeros((0, 4), np.float32), [], None
+        return np.zeros(0, np.int64), np.zeros((0, 4), np.float32), Texts.of([]), None
     column, accepted = Column(values, rows, columns.boxes, path), "a list of boxes of 4 numbers each"
     if not is_list(values.type):
         raise ConfigError(f'{path}: column "{columns.boxes}" must hold lists of boxes; received {values.type}')
@@ -218,27 +253,30 @@ def _boxes(
     images, boxes = np.repeat(rows, counts), as_edges(edges.astype(np.float32).reshape(-1, 4), columns.box_format)
     values = find(table, columns.box_labels)
     if values is None or pa.types.is_null(values.type):
-        return images, boxes, [None] * len(boxes), None
+        return images, boxes, Texts.of([None] * len(boxes)), None
     labels = Column(values, rows, columns.box_labels, path)
     if not is_list(values.type):
         raise ConfigError(f'{path}: column "{columns.box_labels}" must hold lists of labels; received {values.type}')
     label_counts, inner = labels.lists()
     for row in np.flatnonzero(label_counts != counts).tolist():
         raise labels.refuse(row, f'one label for each of the {counts[row]} boxes in "{columns.boxes}"')
-    texts, classes = _labels(inner, table.schema)
-    return images, boxes, texts or [], classes
+    return images, boxes, *_labels(inner, table.schema)
 
 
-def _tags(column: Column, schema: pa.Schema) -> tuple[np.ndarray, np.ndarray, list[str | None], list[str] | None]:
-    """Returns labels, one or a list of them for each image, as those of boxes of the whole image."""
-    rows = column.rows
+def _tags(column: Column, schema: pa.Schema) -> tuple[np.ndarray, np.ndarray, Texts, list[str] | None]:
+    """Returns labels, one or a list of them for each image, as those of boxes of the whole image.
+
+    An image without a label has none; raises ConfigError for a list with an empty one.
+    """
+    inner = column
     if is_list(column.values.type):
-        counts, column = column.lists()
-        rows = np.repeat(rows, counts)
-    texts, classes = _labels(column, schema)
-    named = [number for number, text in enumerate(texts or []) if text is not None]
-    images = rows[np.array(named, np.int64)]
-    return images, np.repeat(WHOLE_IMAGE, len(images), 0), [(texts or [])[number] for number in named], classes
+        _, inner = column.lists()
+    labels, classes = _labels(inner, schema)
+    named = np.flatnonzero(labels.numbers >= 0)
+    if inner is not column and len(named) < len(labels.numbers):
+        raise column.refuse(int(inner.rows[np.argmin(labels.numbers)]), "a list of labels, none of which is empty")
+    images = inner.rows[named]
+    return images, np.repeat(WHOLE_IMAGE, len(images), 0), labels.at(named), classes
 
 
 def _merged(rows: Rows) -> Rows:
@@ -259,7 +297,7 @@ def _merged(rows: Rows) -> Rows:
         labels=Texts(labels, rows.labels.names),
         box_images=images[order],
         boxes=rows.boxes[order],
-        box_labels=Texts(rows.box_labels.numbers[order], rows.box_labels.names),
+        box_labels=rows.box_labels.at(order),
         sizes=of_first(rows.sizes),
         file=of_first(rows.file),
         row=of_first(rows.row),

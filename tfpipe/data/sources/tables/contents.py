@@ -115,7 +115,7 @@ def _plain(path: Path, column: str) -> ImageBytes | None:
     for starts, data in byte_ranges(arrow_values(table, column), column):
         if data.size and not start <= data.ctypes.data < start + size:
             return None
-        offsets.append(starts[:-1] + (data.ctypes.data - start))
+        offsets.append(starts[:-1] + (data.ctypes.data - start if data.size else 0))
         lengths.append(np.diff(starts))
     return ImageBytes(str(path), np.concatenate(offsets), np.concatenate(lengths))
 
@@ -134,7 +134,21 @@ def byte_ranges(parts: Iterable[pa.Array], column: str) -> Iterator[tuple[np.nda
                 "none and their paths; make two tables of it"
             )
         row += len(values)
+        if pa.types.is_binary_view(values.type):
+            values = values.cast(pa.large_binary())
+        elif not pa.types.is_binary(values.type) and not pa.types.is_large_binary(values.type):
+            yield _lists(values, column)
+            continue
         _, ends, data = values.buffers()
         width: type = np.int64 if pa.types.is_large_binary(values.type) else np.int32
         starts = np.frombuffer(ends, width)[values.offset : values.offset + len(values) + 1].astype(np.int64)
         yield starts, np.frombuffer(data or b"", np.uint8)
+
+
+def _lists(values: pa.Array, column: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns what byte_ranges yields, of lists of uint8; raises ConfigError if a number in them is missing."""
+    lists = values.cast(pa.large_list(pa.uint8())) if pa.types.is_fixed_size_list(values.type) else values
+    if lists.flatten().null_count:
+        raise ConfigError(f'the lists of bytes in the column "{column}" have empty elements: write the files as bytes')
+    numbers = lists.values.fill_null(0) if lists.values.null_count else lists.values
+    return lists.offsets.to_numpy().astype(np.int64), numbers.to_numpy()

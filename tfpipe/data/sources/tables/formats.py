@@ -54,13 +54,13 @@ def table_format(path: Path) -> Format:
     return FORMATS[path.suffix.lower()]
 
 
-def read_table(path: Path, texts: Sequence[str]) -> pa.Table:
-    """Reads all columns of a table but those of bytes; the columns `texts` of a CSV as texts, since 007 is a name.
+def read_table(path: Path, texts: Sequence[str], images: str = "") -> pa.Table:
+    """Reads all columns of a table but that of the images' bytes, `images`, and others of bytes that are no `texts`.
 
-    Raises ConfigError if it cannot be read.
+    The columns `texts` of a CSV are texts, since 007 is a name. Raises ConfigError if it cannot be read.
     """
     with opening(path):
-        table = _read(path, table_format(path), texts)
+        table = _read(path, table_format(path), texts, images)
     twice = [name for name, count in Counter(table.column_names).items() if count > 1]
     if twice:
         raise ConfigError(f'data.source: {path} has several columns "{twice[0]}": rename them, or leave them out')
@@ -68,20 +68,32 @@ def read_table(path: Path, texts: Sequence[str]) -> pa.Table:
 
 
 @retried
-def _read(path: Path, kind: Format, texts: Sequence[str]) -> pa.Table:
+def _read(path: Path, kind: Format, texts: Sequence[str], images: str) -> pa.Table:
     if kind == "csv":
         convert = csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string()))
         parse = csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
         return csv.read_csv(path, parse_options=parse, convert_options=convert)
     if kind == "json":
-        block = min(path.stat().st_size + 1, MOST_JSON_BYTES)
-        table = pyarrow.json.read_json(path, pyarrow.json.ReadOptions(block_size=block))
+        block = pyarrow.json.ReadOptions(block_size=min(path.stat().st_size + 1, MOST_JSON_BYTES))
+        table = pyarrow.json.read_json(path, block)
+        schema = pa.schema([field.with_type(_without_times(field.type)) for field in table.schema])
+        if schema != table.schema:
+            table = pyarrow.json.read_json(path, block, pyarrow.json.ParseOptions(explicit_schema=schema))
         table.validate(full=True)  # that texts are UTF-8, which the parser leaves open
         return table
     if kind == "parquet":
         with pq.ParquetFile(path) as file:
-            return file.read(_without_bytes(file.schema_arrow))
-    return open_arrow(path).table
+            return file.read(columns_but_bytes(file.schema_arrow, texts, images))
+    return without_bytes(open_arrow(path).table, texts, images)
+
+
+def _without_times(kind: pa.DataType) -> pa.DataType:
+    """Returns a type with texts in the place of times, which JSON does not have: 2024-01-01 may be a name."""
+    if pa.types.is_list(kind):
+        return pa.list_(_without_times(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_times(field.type)) for field in kind])
+    return pa.string() if pa.types.is_timestamp(kind) else kind
 
 
 @contextmanager
@@ -148,15 +160,20 @@ def _any_in_parquet(path: Path, column: str) -> bool:
             return False
         groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
         chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
-        chunks = [chunk for chunk in chunks if chunk.path_in_schema == leaf_of(file.schema_arrow, column)]
+        chunks = [chunk for chunk in chunks if is_below(chunk.path_in_schema, leaf_of(file.schema_arrow, column))]
         counted = [chunk.statistics for chunk in chunks if chunk.is_stats_set and chunk.statistics.has_null_count]
         nulls = sum(statistics.null_count for statistics in counted)
         return len(counted) < len(chunks) or nulls < file.metadata.num_rows or not file.metadata.num_rows
 
 
 def leaf_of(schema: pa.Schema, column: str) -> str:
-    """Returns the path within a Parquet file of the bytes in a column."""
+    """Returns the path within a Parquet file of the bytes in a column, or of the lists that hold them."""
     return f"{column}.bytes" if pa.types.is_struct(schema.field(column).type) else column
+
+
+def is_below(path: str, leaf: str) -> bool:
+    """Returns whether a path within a Parquet file is that of a column, or of the elements of its lists."""
+    return path == leaf or path.startswith(f"{leaf}.")
 
 
 def bytes_of(path: Path, column: str) -> Iterator[pa.Array]:
@@ -185,37 +202,49 @@ def arrow_values(table: pa.Table, column: str) -> Iterator[pa.Array]:
 
 
 def is_of_bytes(schema: pa.Schema, column: str) -> bool:
-    """Returns whether a column holds bytes, or structs with a field "bytes" that does."""
+    """Returns whether a column holds bytes, also as lists of uint8, or structs with a field "bytes" that does."""
     number = schema.get_field_index(column)
     kind = schema.field(number).type if number >= 0 else None
     if kind is not None and pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
         kind = kind.field("bytes").type
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    if kind is not None and any(test(kind) for test in lists) and pa.types.is_uint8(kind.value_type):
+        return True
     return kind is not None and _is_bytes(kind)
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
     """Returns whether a column of this type holds bytes, as images' files are."""
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
 
 
-def without_bytes(table: pa.Table) -> pa.Table:
-    """Returns a table without columns of bytes, and without such fields of its structs."""
-    columns: dict[str, Any] = {}
+def without_bytes(table: pa.Table, texts: Sequence[str], images: str) -> pa.Table:
+    """Returns the columns of a table, and the fields of its structs, that columns_but_bytes names."""
+    kept, columns = set(columns_but_bytes(table.schema, texts, images)), dict[str, Any]()
     for field in table.schema:
-        if pa.types.is_struct(field.type) and any(_is_bytes(inner.type) for inner in field.type):
-            names = [inner.name for inner in field.type if not _is_bytes(inner.type)]
+        fields = field.type if _has_fields(field) else []
+        names = [inner.name for inner in fields if f"{field.name}.{inner.name}" in kept]
+        if field.name in kept or (names and len(names) == field.type.num_fields):
+            columns[field.name] = table[field.name]
+        elif names:
             chunks = [[pc.struct_field(chunk, name) for name in names] for chunk in table[field.name].chunks]
             columns[field.name] = pa.chunked_array([pa.StructArray.from_arrays(parts, names) for parts in chunks])
-        elif not _is_bytes(field.type):
-            columns[field.name] = table[field.name]
     return pa.table(columns).replace_schema_metadata(table.schema.metadata)
 
 
-def _without_bytes(schema: pa.Schema) -> list[str]:
+def columns_but_bytes(schema: pa.Schema, texts: Sequence[str], images: str) -> list[str]:
+    """Returns the names of columns, and of structs' fields, but those of bytes: images', and others but `texts`."""
+    of_images = leaf_of(schema, images) if is_of_bytes(schema, images) else None
     names = []
     for field in schema:
-        if pa.types.is_struct(field.type):
-            names += [f"{field.name}.{inner.name}" for inner in field.type if not _is_bytes(inner.type)]
-        elif not _is_bytes(field.type):
-            names.append(field.name)
+        inner = field.type if _has_fields(field) else [field]
+        prefix = f"{field.name}." if _has_fields(field) else ""
+        for part in inner:
+            name = f"{prefix}{part.name}"
+            if name != of_images and (not _is_bytes(part.type) or (name in texts and name != images)):
+                names.append(name)
     return names
+
+
+def _has_fields(field: pa.Field) -> bool:
+    return bool(pa.types.is_struct(field.type) and field.type.num_fields)

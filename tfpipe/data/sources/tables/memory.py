@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tfpipe.config import DataConfig, SourceConfig
 from tfpipe.data.catalog.class_folders import BySplit
+from tfpipe.data.catalog.labels import in_test_share
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.records import OwnSplit
 from tfpipe.data.sources.remote.url_path import AnyPath
@@ -84,35 +85,50 @@ class InMemory(Table):
     def display_name(self) -> str:
         return next(iter(self.held.values())).name
 
-    def has_test(self) -> bool:
-        return "test" in self.held
-
     def check(self, test: bool = False) -> None:
         pass
 
     def _check_split(self, split: str) -> None:
-        if split not in self.held:
+        if not self.tables(split):
             raise ConfigError(f"there is no {split} data in {self.display_name}")
 
-    def tables(self, split: str) -> Sequence[Path]:
-        return [Path(self.held[split].name)] if split in self.held else []
+    def found(self, split: str) -> Sequence[Path]:
+        shared = split == "test" and self.about.test_share is not None
+        return [Path(self.held["train" if shared else split].name)] if shared or split in self.held else []
 
     def stored(self, tables: Sequence[Path]) -> bool:
         return any_bytes(self._named(tables[0]).table, self.about.columns.bytes)
 
-    def images(self, tables: Sequence[Path], split: str, world: World) -> ArrowImages:
-        return ArrowImages(self._named(tables[0]), self.about.columns.bytes)
+    def images(self, tables: Sequence[Path], rows: Rows, world: World) -> ArrowImages:
+        table = self._named(tables[0])
+        return ArrowImages(
+            table._replace(order=rows.row if table.order is None else table.order[rows.row]), self.about.columns.bytes
+        )
 
     def split_of(self, catalog: Catalog, world: World, images: TableImages) -> OwnSplit:
         return OwnSplit(self.config, catalog, world, images.contents)
 
-    def read(self, path: Path, texts: Iterable[str]) -> pa.Table:
+    def read(self, path: Path, texts: Sequence[str], images: str) -> pa.Table:
         table = self._named(path)
-        rows = without_bytes(table.table)
+        rows = without_bytes(table.table, texts, images)
         return rows if table.order is None else rows.take(pa.array(table.order))
 
     def with_paths(self, rows: Rows, split: str, table: AnyPath, stored: bool) -> Rows:
-        return super().with_paths(rows, split, Path.cwd() / str(table), stored)
+        return super().with_paths(self._part(rows, split), split, Path.cwd() / str(table), stored)
+
+    def _training_rows(self, world: World) -> Rows:
+        return self._part(super()._training_rows(world), "train")
+
+    def _part(self, rows: Rows, split: str) -> Rows:
+        """Returns the rows of a split: with `test_share`, a share of each class is test data."""
+        share = self.about.test_share
+        if share is None:
+            return rows
+        is_test = in_test_share(rows.names, rows.labels.numbers.tolist(), share, self.about.test_seed)
+        items = np.flatnonzero(is_test == (split == "test"))
+        if not items.size:
+            raise ConfigError(f"test_share: {share:g} of each class of {self.display_name} is less than one image")
+        return rows.taken(items)
 
     def _named(self, path: Path) -> MemoryTable:
         return next(table for table in self.held.values() if table.name == str(path))
@@ -135,7 +151,7 @@ def in_memory(data: Any, labels: Any, columns: Mapping[str, str]) -> tuple[dict[
             return {"train": MemoryTable("the table", pa.table(data))}, {}
         if isinstance(data, list | tuple):
             return {"train": _list(data, None)}, {}
-    except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError, TypeError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError, TypeError, OverflowError) as error:
         raise ConfigError(f"cannot make a table of the {type(data).__name__}: {error}") from error
     hint = f"; {INSTEAD[package]}" if package in INSTEAD else ""
     raise ConfigError(f"received a {type(data).__module__}.{type(data).__qualname__}; {ACCEPTED}{hint}")
@@ -214,7 +230,18 @@ def _hugging_face(data: Any, columns: Mapping[str, str]) -> tuple[dict[str, Memo
 
 
 def _stored(dataset: Any, name: str) -> MemoryTable:
-    """Returns the table that a Dataset has stored, and the order that select, shuffle or filter gave it."""
+    """Returns the table that a Dataset has stored, and the order that select, shuffle or filter gave it.
+
+    Raises ConfigError for a dataset with a transform or a format, which would change or hide what is stored.
+    """
+    form = dataset.format
+    if form["type"] is not None or set(form["columns"]) < set(dataset.column_names):
+        columns = "" if form["type"] is not None else f" with the columns {', '.join(form['columns'])} alone"
+        raise ConfigError(
+            f'{name} has the format "{form["type"]}"{columns}, by set_format, with_format or with_transform, and the '
+            "images are read as they are stored: give dataset.with_format(None), choose columns by "
+            "select_columns, and transform batches by data.augment or data.transform"
+        )
     indices = getattr(dataset, "_indices", None)
     order = None if indices is None else np.asarray(indices.column(0).to_numpy(), np.int64)
     return MemoryTable(name, dataset.data.table, order)

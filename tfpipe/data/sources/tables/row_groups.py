@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
@@ -24,10 +25,10 @@ import pyarrow.parquet as pq
 from tfpipe.config import DataConfig
 from tfpipe.data.sources.records import RecordSplit
 from tfpipe.data.sources.remote.cache import BlockKey, Cache
-from tfpipe.data.sources.remote.copies import CopiedFiles
+from tfpipe.data.sources.remote.copies import CopiedFiles, Parts
 from tfpipe.data.sources.remote.url_path import Positioned, UrlPath, stamps_of
 from tfpipe.data.sources.tables.contents import byte_ranges
-from tfpipe.data.sources.tables.formats import arrow_values, is_of_bytes, leaf_of
+from tfpipe.data.sources.tables.formats import arrow_values, columns_but_bytes, is_below, leaf_of
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.util.locks import waiting_lock
@@ -55,7 +56,12 @@ TRIES = 3
 INT = np.dtype("<i8")
 
 
-def write_without_bytes(file: IO[bytes], url: UrlPath, size: int) -> None:
+def without_bytes(texts: Sequence[str], images: str) -> Parts:
+    """Returns the form of copies that hold the columns of formats.read_table."""
+    return Parts(f"{WITHOUT_BYTES}, {images} but {texts}", partial(_write, texts=texts, images=images))
+
+
+def _write(file: IO[bytes], url: UrlPath, size: int, texts: Sequence[str], images: str) -> None:
     """Writes a Parquet file without its columns of bytes, which become holes; raises OSError.
 
     Of a file that is no Parquet file it writes the start and the end, by which reading it fails with a reason.
@@ -69,7 +75,7 @@ def write_without_bytes(file: IO[bytes], url: UrlPath, size: int) -> None:
     _write_at(file, 0, head)
     _write_at(file, at, tail)
     with suppress(pa.ArrowInvalid), pq.ParquetFile(file.name) as parquet:
-        spans = _joined(sorted(_other_chunks(parquet)))
+        spans = _joined(sorted(_other_chunks(parquet, texts, images)))
         for (start, _), data in zip(spans, url.spans(spans), strict=True):
             _write_at(file, start, data)
 
@@ -88,12 +94,12 @@ def _chunk_span(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
     return start, start + chunk.total_compressed_size
 
 
-def _other_chunks(parquet: pq.ParquetFile) -> list[tuple[int, int]]:
-    """Returns the spans of all columns that hold no bytes, as formats.read_table reads them."""
-    schema, groups = parquet.schema_arrow, map(parquet.metadata.row_group, range(parquet.num_row_groups))
-    of_bytes = {leaf_of(schema, name) for name in schema.names if is_of_bytes(schema, name)}
+def _other_chunks(parquet: pq.ParquetFile, texts: Sequence[str], images: str) -> list[tuple[int, int]]:
+    """Returns the spans of all columns that formats.read_table reads."""
+    names = columns_but_bytes(parquet.schema_arrow, texts, images)
+    groups = map(parquet.metadata.row_group, range(parquet.num_row_groups))
     chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
-    return [_chunk_span(chunk) for chunk in chunks if chunk.path_in_schema not in of_bytes]
+    return [_chunk_span(chunk) for chunk in chunks if any(is_below(chunk.path_in_schema, name) for name in names)]
 
 
 def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -215,7 +221,7 @@ def _groups_of(copies: Sequence[Path], column: str) -> _Groups:
             leaf = leaf_of(parquet.schema_arrow, column)
             for number, group in enumerate(map(parquet.metadata.row_group, range(parquet.num_row_groups))):
                 chunks = map(group.column, range(group.num_columns))
-                (chunk,) = (chunk for chunk in chunks if chunk.path_in_schema == leaf)
+                (chunk,) = (chunk for chunk in chunks if is_below(chunk.path_in_schema, leaf))
                 nulls = chunk.statistics.null_count if chunk.is_stats_set else 0
                 if nulls:
                     raise ConfigError(

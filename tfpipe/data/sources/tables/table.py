@@ -19,14 +19,14 @@ from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.files import kind_of, storage_of
 from tfpipe.data.sources.known import NEITHER, Known, check_files, check_split, data_files, known_catalog, not_used
 from tfpipe.data.sources.packed.stored import ShardSplit
-from tfpipe.data.sources.remote.copies import CopiedFiles, Parts, local_files
+from tfpipe.data.sources.remote.copies import CopiedFiles, local_files
 from tfpipe.data.sources.remote.url_path import AnyPath
 from tfpipe.data.sources.rows import Rows, classes_of, targets_of
 from tfpipe.data.sources.source import BaseSource
-from tfpipe.data.sources.tables.columns import read_rows
+from tfpipe.data.sources.tables.columns import read_rows, text_columns
 from tfpipe.data.sources.tables.contents import COPY, locate
 from tfpipe.data.sources.tables.formats import FORMATS, FURTHER, PARQUET, holds_bytes, read_table
-from tfpipe.data.sources.tables.row_groups import WITHOUT_BYTES, RowGroups, RowGroupSplit, write_without_bytes
+from tfpipe.data.sources.tables.row_groups import RowGroups, RowGroupSplit, without_bytes
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
@@ -76,10 +76,31 @@ class Table(BaseSource):
         check_files(self.tables(split), self.about, split, "table", expected)
 
     def tables(self, split: str) -> Sequence[AnyPath]:
-        """Returns the files of a split, which may be behind URLs."""
-        paths = data_files(self.about, split, self.suffixes, self.config.remote, COPY)
-        # Notes next to a table are no table.
-        return [path for path in paths if not path.name.lower().endswith(FURTHER)] or paths
+        """Returns the files of a split, which may be behind URLs.
+
+        Raises ConfigError if they have several formats, as copies of the same rows do.
+        """
+        paths = self.found(split)
+        tables = [path for path in paths if not path.name.lower().endswith(FURTHER)] or paths
+        forms = {os.path.splitext(path.name.lower())[1]: str(path) for path in reversed(tables)}
+        if len(tables) > 1 and len(forms) > 1:
+            raise ConfigError(
+                f"data.source: {' and '.join(sorted(forms.values()))} are tables of the {split} data in several "
+                "formats, and each of their images would be used: name one of them in data.source."
+                f"{'test_path' if split == 'test' else 'path'}, or write all in one format"
+            )
+        return tables
+
+    def found(self, split: str) -> Sequence[AnyPath]:
+        """Returns the files of a split, with those of further endings."""
+        return data_files(self.about, split, self.suffixes, self.config.remote, COPY)
+
+    def _not_used(self, others: Ledger) -> Ledger:
+        """Returns a ledger with the tables of no split, files of further endings, and what `others` counts."""
+        notes = [path for path in self.found("train") if path not in self.tables("train")]
+        ledger = not_used(self.found(NEITHER), others)
+        ledger.add_all(f"files that end in {' or '.join(FURTHER)} next to tables of another end", notes)
+        return ledger
 
     def open(self, split: str, world: World) -> Split:
         check_split(split)
@@ -92,7 +113,9 @@ class Table(BaseSource):
         """Returns the files, or copies of those behind URLs: of Parquet files without images if these are cached."""
         parquet = all(path.name.lower().endswith(PARQUET) for path in listed)
         by_groups = parquet and self.config.remote.cache is not None
-        return local_files(listed, self.config, world, Parts(WITHOUT_BYTES, write_without_bytes) if by_groups else None)
+        columns = self.about.columns
+        parts = without_bytes(text_columns(columns, self.config), columns.bytes) if by_groups else None
+        return local_files(listed, self.config, world, parts)
 
     def _listed(self, split: str) -> Sequence[AnyPath]:
         """Returns the files of a split; raises ConfigError if there are none, or no training data."""
@@ -109,7 +132,7 @@ class Table(BaseSource):
         paths = FileList.of(rows.names)
         if not stored:
             check_urls(paths, self.display_name, "image")
-        images = self.images(tables, split, world) if stored and not files.urls else None
+        images = self.images(tables, rows, world) if stored and not files.urls else None
         if stored and files.urls:
             images = RowGroups(files, self.about.columns.bytes, self.config, world)
         if len(rows.boxes):
@@ -120,11 +143,11 @@ class Table(BaseSource):
         classes = classes_of(self.config, train, self.display_name)
         labels, boxes = targets_of(self.config, rows, classes, name)
         left_out = Ledger(rows.left_out)
-        ledger = world.from_rank0(lambda: not_used(self.tables(NEITHER) if split == "train" else [], left_out))
+        ledger = world.from_rank0(lambda: self._not_used(left_out) if split == "train" else left_out)
         masks = FileList.of(rows.more["mask"].tolist()) if "mask" in rows.more and not stored else None
         values = {name: _column(values) for name, values in rows.more.items() if name != "mask"}
         about = (rows.annotated, rows.weights, ledger, masks, values, files.version, rows.sizes)
-        known = Known(paths, labels, classes, boxes, *about)
+        known = Known(paths, labels, classes.names, boxes, *about)
         catalog = known_catalog(self.config, split, self.display_name, known, show=world.rank == 0)
         if images is not None:
             return self.split_of(catalog, world, images)
@@ -136,8 +159,8 @@ class Table(BaseSource):
         with files.named():
             return world.from_rank0(lambda: self.rows(files.paths, self.stored(files.paths)))
 
-    def images(self, tables: Sequence[Path], split: str, world: World) -> Any:
-        """Locates the images that the tables of a split hold, `TableImages` for split_of; every rank must call."""
+    def images(self, tables: Sequence[Path], rows: Rows, world: World) -> Any:
+        """Locates the images of `rows` that tables hold, `TableImages` for split_of; every rank must call."""
         return locate(tables, self.about.columns.bytes, self.config, world)
 
     def split_of(self, catalog: Catalog, world: World, images: Any) -> Split:
@@ -191,9 +214,9 @@ class Table(BaseSource):
                 pass
         return sizes
 
-    def read(self, path: Path, texts: Sequence[str]) -> pa.Table:
-        """Reads all columns of a table but those of bytes, as formats.read_table does."""
-        return read_table(path, texts)
+    def read(self, path: Path, texts: Sequence[str], images: str) -> pa.Table:
+        """Reads the columns of a table as formats.read_table does."""
+        return read_table(path, texts, images)
 
     def rows(self, tables: Sequence[Path], stored: bool) -> Rows:
         """Reads the rows of tables; raises ConfigError if they cannot be read."""
