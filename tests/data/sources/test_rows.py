@@ -307,3 +307,93 @@ def test_texts_are_the_same_as_numbers(parts: list[list[str | None]]) -> None:
     assert texts.values({"dog": 4, "7": 0}).tolist() == [{"dog": 4, "7": 0}.get(text, -1) for text in plain]
     assert texts.distinct() == sorted({text for text in plain if text is not None})
     assert texts.distinct(np.arange(len(plain)) % 2 == 1) == sorted({text for text in plain[1::2] if text is not None})
+
+
+@pytest.mark.parametrize("form", ["csv", "tar"])
+@pytest.mark.parametrize("others", [["0", "1"], ["2.0", "0"]])
+def test_numbers_in_one_file_and_names_in_another_are_refused(tmp_path: Path, form: str, others: list[str]) -> None:
+    kind, write = WRITERS[form]
+    write(tmp_path, "train-0", others)
+    write(tmp_path, "train-1", ["cat", "dog"])
+    message = rf'train-0\.{form} has numbers as labels, e\.g\. "\d", and .*train-1\.{form} names, e\.g\. "cat"'
+    with pytest.raises(ConfigError, match=rf"{message}.*set data\.classes to the names in the order of the numbers"):
+        catalog_of(kind, tmp_path)
+    assert len(catalog_of(kind, tmp_path, classes=["fox", "dog", "cat"]).labels) == 4
+    write(tmp_path, "train-1", ["cat", "7"])  # where 7 is a name, other numbers are not names alone
+    with pytest.raises(ConfigError, match=message):
+        catalog_of(kind, tmp_path)
+    write(tmp_path, "train-0", ["dog", "7"])
+    assert catalog_of(kind, tmp_path).classes == ("7", "cat", "dog")
+
+
+@pytest.mark.parametrize("form", ["csv", "tar"])
+def test_numbers_of_the_test_data_are_none_of_names_that_were_sorted(tmp_path: Path, form: str) -> None:
+    """Unless the config or the training data, by ClassLabel, have the names in an order of their own."""
+    kind, write = WRITERS[form]
+    train, test = write(tmp_path, "train", ["cat", "dog"]), write(tmp_path, "other", ["1", "0", "1"])
+    with pytest.raises(ConfigError, match=r'has the label "1", which is none of 2 classes \(cat, dog'):
+        catalog_of(kind, train, test)
+    assert catalog_of(kind, train, test, classes=["cat", "dog"]).labels.tolist() == [1, 0, 1]
+    if kind == "table":
+        named = write_parquet(tmp_path, "train", ["dog", "cat"])
+        assert catalog_of(kind, named, test).labels.tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize("names", [["cat", "dog", "fox"], ["1", "2", "3"]])
+def test_class_labels_and_plain_numbers_are_not_joined_by_chance(tmp_path: Path, names: list[str]) -> None:
+    """Never six classes of three."""
+    write_parquet(tmp_path, "train-0", names)
+    pq.write_table(pa.table({"path": list("abc"), "label": [2, 1, 0]}), tmp_path / "train-1.parquet")
+    message = r"train-0\.parquet names the classes of its numbers \(ClassLabel: .*train-1\.parquet has numbers alone"
+    with pytest.raises(ConfigError, match=message):
+        catalog_of("table", tmp_path)
+    catalog = catalog_of("table", tmp_path, classes=["cat", "dog", "fox"] if names[0] == "cat" else ["0", *names])
+    assert catalog.labels.tolist()[3:] == [2, 1, 0]
+    write_parquet(tmp_path, "train-0", ["0", "1", "2"])
+    assert catalog_of("table", tmp_path).labels.tolist() == [0, 1, 2, 2, 1, 0]
+
+
+def test_ids_of_the_devkit_in_a_table_are_refused(tmp_path: Path) -> None:
+    classes = ["n01440764", "n01443537", "n01484850"]
+    with pytest.raises(ConfigError, match=r"t\.csv holds numbers from 1 to 2 and no 0, as ids of the devkit's"):
+        catalog_of("table", write_csv(tmp_path, "t", ["1", "2", "2"]), classes=classes)
+    assert catalog_of("table", write_csv(tmp_path, "t", ["1", "2", "0"]), classes=classes).labels.tolist() == [1, 2, 0]
+    assert catalog_of("table", write_csv(tmp_path, "t", ["1", "2"]), classes=["a", "b", "c"]).labels.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("about", "problem"),
+    [
+        ({"label": {"name": "cat"}}, r"received \{'name': 'cat'\} as a label; accepted: a text or a number"),
+        ({"label": ["cat", None]}, r'received \["cat", null\]; accepted: a list of labels, none empty'),
+        ({"label": 1e300}, r"received 1e\+300, a float that stands for several whole numbers"),
+    ],
+)
+def test_a_value_of_json_that_is_no_label_is_named(tmp_path: Path, about: dict, problem: str) -> None:
+    path = tar_of(tmp_path / "t.tar", {"a.json": json.dumps(about).encode()})
+    with pytest.raises(ConfigError, match=rf"t\.tar: a\.json: {problem}"):
+        catalog_of("webdataset", path)
+
+
+def test_a_null_among_the_labels_of_boxes_is_no_class(tmp_path: Path) -> None:
+    about = {"label": "cat", "boxes": [[0, 0, 1, 1], [0, 0, 0.5, 1]], "box_labels": ["dog", None]}
+    path = tar_of(tmp_path / "t.tar", {"a.json": json.dumps(about).encode()})
+    with pytest.raises(ConfigError, match=r"1 of 2 boxes have no class, .* has no label"):
+        catalog_of("webdataset", path, label_source="object")
+
+
+def test_two_labels_of_an_image_in_a_shard_are_refused(tmp_path: Path) -> None:
+    def two(label: str) -> Path:
+        with tarfile.open(tmp_path / "t.tar", "w") as tar:
+            for name, part in (("a.jpg", FILE), ("a.cls", b"cat"), ("a.json", json.dumps({"label": label}).encode())):
+                member = tarfile.TarInfo(name)
+                member.size = len(part)
+                tar.addfile(member, io.BytesIO(part))
+        return tmp_path / "t.tar"
+
+    with pytest.raises(
+        ConfigError, match=r'a\.jpg has the label "cat" in its \.cls and "dog" in its \.json: make them'
+    ):
+        catalog_of("webdataset", two("dog"))
+    assert catalog_of("webdataset", two("dog"), columns={"label": "none"}).classes == ("cat",)
+    assert catalog_of("webdataset", two(" cat")).classes == catalog_of("webdataset", two("")).classes == ("cat",)
