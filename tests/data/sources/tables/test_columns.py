@@ -208,3 +208,64 @@ def test_further_columns_of_a_row_a_box_are_those_of_the_images_first_row(tmp_pa
     values = load_split(make_config({"data": {"source": source}}).data, "train", World()).catalog.values
     side = values["side"]
     assert values["id"].tolist() == [5, 6, 7] and bytes(side.text) == b"left\nup\ndown\n"
+
+
+def test_boxes_in_pixels_need_no_columns_of_sizes(tmp_path: Path) -> None:
+    """The images have them; a file that states them and one that does not go together."""
+    for name in "ab":
+        (tmp_path / f"{name}.jpg").write_bytes(FILE)
+    for number, sizes in enumerate(({}, {"width": [64], "height": [48]})):
+        rows = {"path": ["ab"[number] + ".jpg"], "label": ["x"], "boxes": [[[8.0, 6.0, 16.0, 24.0]]]}
+        write(tmp_path / f"train-{number}.parquet", {**rows, **sizes})
+    catalog = catalog_of(tmp_path)
+    assert np.allclose(catalog.boxes.boxes, [[0.25, 0.25, 1, 0.5], [0.125, 0.125, 0.5, 0.25]])
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view(), pa.string_view()], ids=str)
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_labels_and_paths_may_be_bytes_or_views(tmp_path: Path, kind: pa.DataType, ending: str) -> None:
+    columns = {"path": ["a", "é"], "label": ["cat", "dög"]}
+    table = pa.table({name: pa.array(values).cast(kind) for name, values in columns.items()})
+    path = tmp_path / f"t.{ending}"
+    if ending == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_file(str(path), table.schema) as writer:
+            writer.write_table(table)
+    catalog = catalog_of(path)
+    assert (catalog.classes, list(catalog.paths)) == (("cat", "dög"), [f"{tmp_path}/a", f"{tmp_path}/é"])
+
+
+@pytest.mark.parametrize("name", ["path", "label"])
+def test_bytes_that_are_no_text_are_named_with_their_row(tmp_path: Path, name: str) -> None:
+    rows = {"path": ["a", "b"], "label": ["cat", "dog"], name: [b"a", b"\xff\xd8"]}
+    with pytest.raises(
+        ConfigError, match=rf'row 1 of .*t\.parquet: received .* in the column "{name}"; accepted: .*UTF-8'
+    ):
+        catalog_of(write(tmp_path / "t.parquet", rows))
+
+
+def test_categories_of_polars_are_names(tmp_path: Path) -> None:
+    """Dictionaries of views, which Arrow does not cast."""
+    categories = pa.DictionaryArray.from_arrays(
+        pa.array([1, 0, 1], pa.uint32()), pa.array(["x", "y"], pa.string_view())
+    )
+    with pa.ipc.new_file(
+        str(tmp_path / "t.arrow"), pa.schema([("path", pa.string()), ("label", categories.type)])
+    ) as out:
+        out.write_table(pa.table({"path": list("abc"), "label": categories}))
+    catalog = catalog_of(tmp_path / "t.arrow")
+    assert (catalog.classes, catalog.labels.tolist()) == (("x", "y"), [1, 0, 1])
+
+
+@pytest.mark.parametrize("value", [2.0**53, float("inf")])
+def test_a_float_that_stands_for_several_numbers_is_named(tmp_path: Path, value: float) -> None:
+    rows = {"path": ["a", "b"], "label": [1.0, value]}
+    with pytest.raises(ConfigError, match=r'row 1 of .* in the column "label"; accepted: .* a float below 2\^53'):
+        catalog_of(write(tmp_path / "t.parquet", rows))
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.decimal128(21, 2), pa.int8()], ids=str)
+def test_numbers_of_any_type_are_class_numbers(tmp_path: Path, kind: pa.DataType) -> None:
+    rows = {"path": list("abc"), "label": pa.array([2, 0, 1]).cast(kind)}
+    assert catalog_of(write(tmp_path / "t.parquet", rows)).labels.tolist() == [2, 0, 1]

@@ -13,8 +13,10 @@ from tests.support.flaky import fail_once
 from tests.support.routes import samples, write_arrow, write_parquet
 from tfpipe import World
 from tfpipe.config import DataConfig, make_config
+from tfpipe.data.sources.registry import load_split
 from tfpipe.data.sources.tables import contents as module
 from tfpipe.data.sources.tables.contents import locate
+from tfpipe.data.sources.tables.formats import holds_bytes
 from tfpipe.data.sources.tables.table import Table
 from tfpipe.errors import ConfigError
 
@@ -157,3 +159,38 @@ def test_a_copy_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"a\.parquet: cannot write .*; set data\.index to a folder that can be"):
         contents([table], data_of(index=str(tmp_path / "file")))
+
+
+LISTS = (pa.list_(pa.uint8()), pa.large_list(pa.uint8()))
+
+
+@pytest.mark.parametrize("kind", [pa.binary_view(), *LISTS, pa.list_(pa.uint8(), 4)], ids=str)
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "lz4"])
+@pytest.mark.parametrize("struct", [False, True], ids=["plain", "struct"])
+def test_images_are_views_as_polars_writes_them_or_lists(
+    tmp_path: Path, kind: pa.DataType, ending: str, struct: bool
+) -> None:
+    """Uncompressed lists of an Arrow file are read where they lie, as bytes are."""
+    files = [b"abcd", b"efgh", b"long", b"last"] if kind == pa.list_(pa.uint8(), 4) else [b"", *FILES[:3]]
+    values = pa.array(files).cast(kind) if kind == pa.binary_view() else pa.array([[*file] for file in files], kind)
+    values = pa.StructArray.from_arrays([values, pa.array(["x"] * 4)], ["bytes", "path"]) if struct else values
+    table, path = pa.table({"image": values, "label": [1, 0, 1, 1]}), tmp_path / f"t.{ending.replace('lz4', 'arrow')}"
+    if ending == "parquet":
+        pq.write_table(table, path, row_group_size=4 if struct else 3)  # Arrow slices no views in structs
+    else:
+        how = pa.ipc.IpcWriteOptions(compression="lz4" if ending == "lz4" else None)
+        with pa.ipc.new_file(str(path), table.schema, options=how) as writer:
+            writer.write_table(table.slice(1), 2)
+            writer.write_table(table.slice(0, 1))
+        files = [*files[1:], files[0]]
+    assert holds_bytes(path, "image")
+    assert contents([path], data_of()) == files
+    assert any(tmp_path.glob("*.catalog/images-*")) == (ending != "arrow" or kind == pa.binary_view())
+    catalog = load_split(make_config({"data": {"source": {"kind": "table", "path": str(path)}}}).data, "train", World())
+    assert len(catalog.catalog) == 4 and catalog.image(2) == files[2]
+
+
+def test_a_list_of_bytes_with_a_hole_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"image": pa.array([[1], [2, None]], LISTS[0])}), tmp_path / "t.parquet")
+    with pytest.raises(ConfigError, match=r't\.parquet: the lists of bytes in the column "image" have empty elements'):
+        contents([tmp_path / "t.parquet"], data_of())

@@ -188,3 +188,11 @@ def test_tables_with_images_and_with_paths_do_not_mix(tmp_path: Path) -> None:
     message = r'train-0\.parquet holds images in the column "image", and .*train-1\.parquet does not'
     with pytest.raises(ConfigError, match=message):
         catalog_of(tmp_path)
+
+
+def test_dates_in_json_are_texts(tmp_path: Path) -> None:
+    """As in a CSV: JSON has no dates, and a name may look like one."""
+    rows = [{"path": "a", "label": "2024-01-02", "more": {"days": ["2024-01-03T04:05:06Z"]}, "id": 7}]
+    (tmp_path / "t.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert read_table(tmp_path / "t.jsonl", []).to_pylist() == rows
+    assert catalog_of(tmp_path / "t.jsonl").classes == ("2024-01-02",)

@@ -28,7 +28,7 @@ from tfpipe.errors import ConfigError, TfpipeError
 SAMPLES = samples(36)
 FILES = [sample.file for sample in SAMPLES]
 # Paths in a Parquet file of the images' bytes.
-LEAVES = ("image", "image.bytes")
+LEAVES = ("image", "image.bytes", "image.list.element")
 
 
 @pytest.fixture(autouse=True)
@@ -116,19 +116,24 @@ def test_tables_in_a_bucket(root: Path) -> None:
         assert_same(batches(there, count=12), batches(config_of(root, str(root)), count=12))
 
 
-@pytest.mark.parametrize("kind", ["struct", "large_binary", "empty groups", "dictionary"])
+@pytest.mark.parametrize("kind", ["struct", "large_binary", "lists", "empty groups", "dictionary"])
 def test_all_forms_of_a_column_of_bytes(root: Path, server: Server, kind: str) -> None:
     values = pa.array(FILES, pa.large_binary() if kind == "large_binary" else pa.binary())
+    if kind == "lists":
+        values = pa.array([np.frombuffer(file, np.uint8) for file in FILES], pa.list_(pa.uint8()))
     if kind == "struct":
         values = pa.StructArray.from_arrays([values, pa.array(["x"] * len(FILES))], ["bytes", "path"])
-    table = pa.table({"image": values, "label": [sample.label for sample in SAMPLES]})
+    labels = pa.array([sample.label for sample in SAMPLES]).cast(pa.binary() if kind == "lists" else pa.string())
+    table = pa.table({"image": values, "label": labels})
     with pq.ParquetWriter(root / "t.parquet", table.schema, use_dictionary=kind == "dictionary") as writer:
         for start in range(0, len(FILES), 9):
             writer.write_table(table.slice(start, 9))
             if kind == "empty groups":
                 writer.write_table(table.slice(0, 0))
     assert len(chunks(root / "t.parquet")) >= 4
-    assert images(split_of(config_of(root, f"{server.url}/t.parquet"))) == FILES
+    split = split_of(config_of(root, f"{server.url}/t.parquet"))
+    assert images(split) == FILES
+    assert [split.catalog.classes[label] for label in split.catalog.labels] == [sample.label for sample in SAMPLES]
 
 
 def test_a_table_of_paths_is_read_as_before(root: Path, server: Server) -> None:

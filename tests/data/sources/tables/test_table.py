@@ -112,7 +112,6 @@ def test_objects_may_have_the_labels(tmp_path: Path) -> None:
         ({"path": ["a"], "y": ["x"]}, {"columns": {"label": "z"}}, r'no column "z", .* data\.source\.columns\.label'),
         ({"path": ["a"], "y": ["x"]}, {}, r"has no labels: set data\.source\.columns\.label"),
         ({"path": ["a", "b"], "label": ["x", None]}, {}, r"1 of 2 images have no class, e\.g\. .*/b has no label"),
-        ({"path": ["a"], "label": ["x"], "boxes": [[[1, 2, 3, 4.0]]]}, {}, "boxes beyond 1 are in pixels, which needs"),
         (
             {"path": ["a"], "label": ["x"], "boxes": [[[1, 2, 3.0]]]},
             {},
@@ -172,3 +171,29 @@ def test_ids_become_paths_by_a_format(tmp_path: Path) -> None:
             config_of({**source, "columns": {"path_format": wrong}})
     with pytest.raises(ConfigError, match=r"columns\.path_format: received .*only for tables"):
         config_of({"kind": "webdataset", "path": str(tmp_path), "columns": {"path_format": "{}.jpg"}})
+
+
+@pytest.mark.parametrize("endings", [("csv", "parquet"), ("jsonl", "tsv")])
+def test_tables_of_several_formats_are_refused(tmp_path: Path, endings: tuple[str, str]) -> None:
+    """Each image would come twice."""
+    for ending in endings:
+        text = {"csv": "path,label\na,x\n", "tsv": "path\tlabel\na\tx\n", "jsonl": '{"path": "a", "label": "x"}\n'}
+        (tmp_path / f"train.{ending}").write_text(text.get(ending, ""))
+    if "parquet" in endings:
+        pq.write_table(pa.table({"path": ["a"], "label": ["x"]}), tmp_path / "train.parquet")
+    one, other = (tmp_path / f"train.{ending}" for ending in endings)
+    with pytest.raises(
+        ConfigError, match=rf"{one} and {other} are tables of the train .* one of them in data\.source\.p"
+    ):
+        catalog_of({"path": str(tmp_path)})
+    assert len(catalog_of({"path": str(one)})) == 1
+
+
+def test_files_that_are_left_out_next_to_a_table_are_counted(tmp_path: Path) -> None:
+    for name in ("train.csv", "train.tsv", "extra.csv"):
+        (tmp_path / name).write_text("path,label\na,x\n")
+    assert catalog_of({"path": str(tmp_path)}).ledger.texts == [
+        f"1 files of no split (e.g. {tmp_path}/extra.csv)",
+        "1 files that end in .tsv or .jsonl or .ndjson or .pq next to tables of another end "
+        f"(e.g. {tmp_path}/train.tsv)",
+    ]
