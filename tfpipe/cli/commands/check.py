@@ -1,7 +1,7 @@
 """Reads every image of the data, and reports oddities and what would stop training.
 
 It decodes the images and parses the XMLs. Exit code 0: no oddities, or only ones that training handles correctly;
-1: something is wrong or would stop training.
+1: something is wrong or would stop training, or with --strict is not used, or might be meant otherwise.
 """
 
 import argparse
@@ -34,6 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="OUT",
         help="write a clean list to OUT: without files that would stop training, each path once",
     )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="exit with 1 too if anything is left out, of an unknown class, of another size than stated, or if class "
+        "names differ only by blanks, case or a byte order mark",
+    )
     add_html(parser, "what would stop training, images by oddity and by class, and what is printed")
     add_json(parser, "all findings")
     add_processes(parser)
@@ -43,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
     from tfpipe.data.catalog.filelist import check_filelists
     from tfpipe.data.sources.files import Files
     from tfpipe.data.sources.registry import open_source
-    from tfpipe.tools.check.result import as_json, conclusion, render, write_clean_list
+    from tfpipe.tools.check.result import as_json, conclusion, render, strictly, write_clean_list
     from tfpipe.tools.check.split import check
 
     check_html(args)
@@ -83,3 +89,6 @@ def run(args: argparse.Namespace) -> None:
         advised = isinstance(source, Files) and args.fix_list is None
         fix = "; --fix-list OUT writes a list without what stops training" if advised else ""
         raise TfpipeError(problem + fix)
+    ambiguous = strictly(results) if args.strict else None
+    if ambiguous is not None:
+        raise TfpipeError(f"--strict: {ambiguous}")

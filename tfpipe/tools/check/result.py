@@ -11,6 +11,7 @@ import numpy as np
 
 from tfpipe.data.catalog.filelist import read_lines, write_filelist
 from tfpipe.data.catalog.index import ODD
+from tfpipe.data.catalog.labels import near_names
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.errors import ConfigError
 
@@ -62,6 +63,8 @@ KINDS = {
 CODES = tuple(KINDS)
 # Codes of a file that cannot be read or decoded.
 UNUSABLE = ("missing", "unreadable", "empty", "no image", "truncated", "undecodable")
+# Handled, and yet a reason for `check --strict` to fail: labels or places that may be meant otherwise.
+STRICT = ("class unknown", "class differs", "size differs")
 STOPS = tuple(code for code in CODES if KINDS[code].harm == "stops")
 
 
@@ -127,6 +130,24 @@ def conclusion(checked: Sequence[Checked]) -> str | None:
             images = int(result.having([code for code, kind in KINDS.items() if kind.harm == harm]).sum())
             if images:
                 problems.append(f"{images} of {len(result.catalog)} images of the {result.split} {noun} {effect}")
+    return "; ".join(problems) or None
+
+
+def strictly(checked: Sequence[Checked]) -> str | None:
+    """Returns what is left out of the data, or could be meant otherwise than it is used; None if nothing is."""
+    problems = []
+    for result in checked:
+        of_split = f"of the {result.split} data"
+        left_out = sum(count for count, _ in result.catalog.ledger.counts.values())
+        if left_out:
+            problems.append(f"{left_out} entries {of_split} are not used")
+        for code in STRICT:
+            images = int(result.having([code]).sum())
+            if images:
+                problems.append(f'{images} images {of_split} are odd, "{code}"')
+    # Both splits have one class table.
+    for one, other in near_names(checked[0].catalog.classes):
+        problems.append(f"the classes {one!a} and {other!a} differ only by blanks, case or a byte order mark")
     return "; ".join(problems) or None
 
 
