@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tfpipe import World, load_config
 from tfpipe.config import DataConfig, Kernel
-from tfpipe.data.catalog.boxes import read_boxes
+from tfpipe.data.catalog.boxes import with_boxes
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.decode import Decoder, EncodedImages, choose_decoder
 from tfpipe.data.images.headers import header_of
@@ -56,7 +56,8 @@ def annotated(config: DataConfig, count: int) -> list[Image]:
     """At most about `count` images that have an XML, evenly over the list."""
     split = load_split(config, "train", World())
     catalog = split.catalog
-    boxes = read_boxes(catalog, split.storage, World())
+    boxes = with_boxes(catalog, split.storage, World()).boxes
+    assert boxes is not None, "they have just been read"
     offsets = boxes.offsets(len(catalog))
     chosen = np.flatnonzero(catalog.annotated)[:: max(1, catalog.annotated.sum() // count)].tolist()
     return [(Path(catalog.paths[item]).read_bytes(), boxes.boxes[offsets[item] : offsets[item + 1]]) for item in chosen]

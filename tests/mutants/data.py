@@ -77,8 +77,8 @@ MUTANTS = (
     ),
     Mutant(
         "data/sources/packed/webdataset.py",
-        "label = label if own_label is None or tags is not None else",
-        "label = label if tags is not None else",
+        "stated[ending] = label_text(own_label) if tags is None else None",
+        "stated[ending] = label_text(own_label)",
         "data/sources/packed/test_webdataset.py",
     ),
     Mutant(

@@ -22,7 +22,12 @@ MUTANTS: tuple[Mutant, ...] = (
         '"SLURM_STEP_ID" not in environ else ()',
         "collectives/test_launch.py",
     ),
-    Mutant("collectives/tensorflow.py", 'in ("::1", "[::1]")', 'in ("::1",)', "collectives/test_tensorflow.py"),
+    Mutant(
+        "collectives/tensorflow.py",
+        "rank0 if not address or is_loopback(address) else address",
+        "rank0 if not address else address",
+        "collectives/test_tensorflow.py",
+    ),
     Mutant("collectives/mpi.py", "-sum(lengths) % self.size", "sum(lengths) % self.size", "collectives/test_mpi.py"),
     # Schedules, Loaders and their failures.
     Mutant(
@@ -31,7 +36,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "crops // (now.batch_size * ranks)",
         "data/test_phases.py",
     ),
-    Mutant("data/loader.py", "            self._taker.close()", "            pass", "data/test_loader.py"),
+    Mutant(
+        "data/loader.py",
+        "            self._taker.close()\n        self._batches",
+        "            pass\n        self._batches",
+        "data/test_loader.py",
+    ),
     Mutant("data/loader.py", "self._ended &= self.step == self.used", "pass", "data/test_loader.py"),
     Mutant(
         "data/failures/stalled.py",
