@@ -104,7 +104,7 @@ def outcomes(folder: Path, values: Sequence[Any], targets: str = "label") -> dic
         try:
             rows = read(folder, values, config)
             classes = classes_of(config, rows, "the data")
-            labels, boxes = targets_of(config, rows, classes, "the data")
+            labels, boxes = targets_of(config, rows, classes, "the data", Ledger())
             pairs = list(zip(boxes.images.tolist(), boxes.labels.tolist(), strict=True)) if targets == "labels" else []
             found[form] = classes.names, labels.tolist(), pairs
         except (ConfigError, ValueError) as error:  # a scan's is reported as an error of its shard

@@ -1,6 +1,5 @@
 """Labels and boxes as tables and tar shards state them, by name, and their conversion to class numbers and targets."""
 
-import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
@@ -10,15 +9,14 @@ import numpy as np
 
 from tfpipe.config import DataConfig
 from tfpipe.config.targets import UNCLASSED
-from tfpipe.data.annotations.cleaning import BY_OBJECT, Annotated, Boxes, is_stated, targets
+from tfpipe.data.annotations.cleaning import BY_OBJECT, Annotated, Boxes, is_stated, left_out, targets
 from tfpipe.data.annotations.voc import TOLERANCE
 from tfpipe.data.catalog.labels import check_count, check_no_ids, checked_classes, class_table, numbers_of
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, paths_table, table_paths
 from tfpipe.data.catalog.types import TextColumn
 from tfpipe.errors import ConfigError
-
-logger = logging.getLogger(__name__)
 
 Unit = Literal["auto", "relative", "pixels"]
 
@@ -124,6 +122,14 @@ class Rows(NamedTuple):
         """Returns the place and the name of an image, for a message."""
         row = "" if self.row is None else f"row {self.row[item]} of "
         return f"{row}{self.files[self.file[item]]}, {self.names[item]}"
+
+    def count_left_out(self, objects: Annotated, labels: np.ndarray, sizes: np.ndarray, ledger: Ledger) -> None:
+        """Counts in `ledger` the boxes that cleaning.targets leaves out, with the first one's label and image."""
+        for reason, which in left_out(objects, labels, sizes).items():
+            box = int(which[0])
+            label = self.box_labels.text(box)
+            example = self.names[int(self.box_images[box])]
+            ledger.add(reason, example if label is None else f'"{label}" of {example}', len(which))
 
     @classmethod
     def joined(cls, parts: "Sequence[Rows]") -> "Rows":
@@ -324,8 +330,10 @@ def _ids(count: int, labels: int, key: str, config: DataConfig, place: str) -> C
     )
 
 
-def targets_of(config: DataConfig, rows: Rows, classes: Classes, place: str) -> tuple[np.ndarray, Boxes]:
-    """Returns the images' labels, int32 [n], and the boxes to crop.
+def targets_of(
+    config: DataConfig, rows: Rows, classes: Classes, place: str, ledger: Ledger
+) -> tuple[np.ndarray, Boxes]:
+    """Returns the images' labels, int32 [n], and the boxes to crop; counts in `ledger` the objects left out.
 
     Raises ConfigError if an image has no label or one that is no class. So are objects' labels if these count, unless
     `data.classes` chooses some classes, when the others' objects are left out.
@@ -346,7 +354,10 @@ def targets_of(config: DataConfig, rows: Rows, classes: Classes, place: str) -> 
         _check_labels(rows, labels, classes.names, place)
     classed[unnamed] = labels[rows.box_images[unnamed]]
     sizes = np.ones((len(rows.names), 2), np.float32) if rows.sizes is None else np.maximum(rows.sizes, 1)
-    return labels, targets(Annotated(rows.box_images, rows.boxes, classed), labels, sizes)
+    objects = Annotated(rows.box_images, rows.boxes, classed)
+    if config.targets.kind not in UNCLASSED:
+        rows.count_left_out(objects, labels, sizes, ledger)
+    return labels, targets(objects, labels, sizes)
 
 
 def _check_labels(rows: Rows, labels: np.ndarray, classes: tuple[str, ...], place: str) -> None:
@@ -370,10 +381,7 @@ def _check_objects(config: DataConfig, rows: Rows, classed: np.ndarray, classes:
     wrong = np.flatnonzero(classed < 0)
     unnamed = wrong[rows.box_labels.numbers[wrong] < 0]
     if config.classes is not None and not unnamed.size:
-        if wrong.size:
-            text = '%s: %d of %d boxes are of none of data.classes, e.g. "%s": they are left out'
-            logger.info(text, place, wrong.size, len(classed), rows.box_labels.text(wrong[0]))
-        return
+        return  # their objects of other classes are left out
     if wrong.size:
         first = int((unnamed if unnamed.size else wrong)[0])
         label = rows.box_labels.text(first)

@@ -95,13 +95,17 @@ class Archive(ScannedSource):
         labels = image_labels(paths, classes, config, config.label_file_for(split), folder_classes)
         rows, numbers = images.rows, {name: number for number, name in enumerate(classes)}
         assert rows.sizes is not None, "a scan has sizes"
-        boxes = targets(Annotated(rows.box_images, rows.boxes, rows.box_labels.values(numbers)), labels, rows.sizes)
-        annotated, box_file = rows.annotated, config.box_file_for(split)
+        objects = Annotated(rows.box_images, rows.boxes, rows.box_labels.values(numbers))
+        boxes, annotated, box_file = targets(objects, labels, rows.sizes), rows.annotated, config.box_file_for(split)
         if box_file is not None and config.uses_boxes(split):
             index = load_box_file(box_file, images, labels, classes, self._store(images, split, world))
             annotated, boxes = index.annotated, index.boxes
+            ledger.update(Ledger(index.left_out))
+        elif config.targets.kind not in UNCLASSED:
+            rows.count_left_out(objects, labels, rows.sizes, ledger)
         ledger.update(self._left_out(images.ledger) if split == "train" else images.ledger)
-        known = Known(paths, labels, classes, boxes, annotated, ledger=ledger)
+        stated = rows.sizes if box_file is None else None
+        known = Known(paths, labels, classes, boxes, annotated, ledger=ledger, stated=stated)
         return known, images.as_shards(labels)
 
     def _store(self, images: ScannedRows, split: str, world: World) -> TableStore:

@@ -82,8 +82,8 @@ class WebDataset(ScannedSource):
         if split == "test" and config.classes is None:
             train = self._rows(self.scanned("train", world))
         classes = classes_of(config, train, self.display_name)
-        labels, boxes = targets_of(config, rows, classes, self.display_name)
         ledger = not_used(self.shards_of(NEITHER) if split == "train" else [], images.ledger)
+        labels, boxes = targets_of(config, rows, classes, self.display_name, ledger)
         shards, masks = images.as_shards(labels, self.opened(images.shards)), None
         if config.targets.kind == "mask":
             shards = replace(shards, masks=images.checked(_masks(rows, shards)))
@@ -95,6 +95,7 @@ class WebDataset(ScannedSource):
             ledger=ledger,
             masks=masks,
             values=values,
+            stated=rows.sizes,
         )
         return known, shards
 

@@ -141,8 +141,8 @@ class Table(BaseSource):
         if rows.unsized.size:
             rows = rows._replace(sizes=world.from_rank0(lambda: self._measured(rows, images, world)))
         classes = classes_of(self.config, train, self.display_name)
-        labels, boxes = targets_of(self.config, rows, classes, name)
         left_out = Ledger(rows.left_out)
+        labels, boxes = targets_of(self.config, rows, classes, name, left_out)
         ledger = world.from_rank0(lambda: self._not_used(left_out) if split == "train" else left_out)
         masks = FileList.of(rows.more["mask"].tolist()) if "mask" in rows.more and not stored else None
         values = {name: _column(values) for name, values in rows.more.items() if name != "mask"}
