@@ -95,7 +95,7 @@ def launch(name: str, words: list[str]) -> None:
         f"export {name}={value.format(rank='$OMPI_COMM_WORLD_RANK', size=args.ranks)}\n"
         for name, value in environ.items()
     )
-    script = exports + 'unset OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE\nexec "$@"'
+    script = exports + 'unset OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE PRTE_LAUNCHED\nexec "$@"'
     mpirun = [os.environ["MPIRUN"], "-n", str(args.ranks), "bash", "-c", script, name, *args.command]
     os.execv(mpirun[0], mpirun)
 

@@ -162,7 +162,7 @@ def mixed(sample: SampleData, tmp_path: Path) -> Config:
 
 
 def test_a_joined_list_holds_the_paths_of_all(mixed: Config, sample: SampleData) -> None:
-    paths, lists = read_lists(mixed.data.train_filelist)
+    paths, lists = read_lists(mixed.data.train_filelist)[:2]
     assert list(paths) == list(read_filelist(sample.root.parent / "train.txt"))
     assert [len(each.images) for each in lists] == [len(paths) // 3, len(paths) - len(paths) // 3]
     assert [paths.name(item) for item in range(len(paths))] == [Path(path).name for path in paths]

@@ -72,7 +72,7 @@ def test_a_box_that_ends_at_the_windows_edge_has_no_part_in_the_crop_however_it_
         window = np.concatenate([edge - [inside, inside], sides - edge + inside], 1).astype(np.int32)
         frames = Frame(np.tile(np.int32(size), (count, 1)), window, random_.random(count) < 0.5)
         place = np.tile(np.int32([0, 0, 32, 32]), (count, 1))
-        moved, kept = (part.numpy() for part in moved_boxes(boxes, frames, place, 32, 0.0))
+        moved, kept = (part.numpy() for part in moved_boxes(boxes, frames, place, (32, 32), 0.0))
         assert (kept == bool(inside)).all()
         assert (moved[kept, 2:] > moved[kept, :2]).all()
 

@@ -113,8 +113,8 @@ class Folders(BaseSource):
     def _choose(self, split: str) -> FolderList:
         """Lists a split's folder, and chooses the images of the split."""
         root, share = self._root_of(split), self.about.test_share
-        images, ledger = self._listing if root == self.root else self._list(root)
-        config, apart = self.config, root != self.root
+        images, listed = self._listing if root == self.root else self._list(root)
+        config, apart, ledger = self.config, self.test_path is not None, Ledger(listed.counts)
         labelled = config.label_file_for(split) is not None or config.targets.kind in UNCLASSED
         kept = "train" if share is not None else split
         chosen = chosen_below(str(root), images, kept, FolderRule(config.class_level, labelled), apart=apart)

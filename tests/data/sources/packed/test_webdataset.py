@@ -146,7 +146,7 @@ def test_shards_of_no_split_are_told(tmp_path: Path, caplog: pytest.LogCaptureFi
     write(tmp_path / "more.tar", x__jpg=b"x")
     catalog = catalog_of(tmp_path)
     assert len(catalog) == 12 and catalog.ledger.texts == [f"1 files of no split (e.g. {tmp_path}/more.tar)"]
-    assert caplog.text.count("holds what is not used: 1 files of no split") == 1
+    assert caplog.text.count("holds what is not used:\n  1 files of no split") == 1
     (tmp_path / "more.tar").rename(tmp_path / "train-val-1.tar")
     with pytest.raises(ConfigError, match=r"train-val-1\.tar may be training data or test data"):
         open_source(make_config({"data": {"source": {"kind": "webdataset", "path": str(tmp_path)}}}).data).has_test()
@@ -223,17 +223,21 @@ def test_members_that_are_not_used_are_counted(
     write(tmp_path / "t.tar", **members, c__JPG=picture, c__png=picture, c__txt=b"text", c__cls=b"0", __DS_Store=b"")
     with tarfile.open(tmp_path / "t.tar", "a") as tar:
         for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE):
-            link = tarfile.TarInfo("d.jpg")
+            link = tarfile.TarInfo("d.jpg" if kind == tarfile.SYMTYPE else "e.jpg")
             link.type, link.linkname = kind, "a.jpg"
             tar.addfile(link)
-    kinds = ["2 links (e.g. d.jpg)", "1 .png (e.g. c.png)", "1 .seg.png (e.g. a.seg.png)", "1 .tiff (e.g. b.tiff)"]
-    kinds += ["1 .txt (e.g. c.txt)", "1 names that begin with a dot (e.g. .DS_Store)"]
+        label = tarfile.TarInfo("e.cls")
+        label.size = 1
+        tar.addfile(label, io.BytesIO(b"0"))
+    # A hard link is the image that it links to.
+    kinds = ["1 .png (e.g. c.png)", "1 .seg.png (e.g. a.seg.png)", "1 .tiff (e.g. b.tiff)", "1 .txt (e.g. c.txt)"]
+    kinds += ["1 links (e.g. d.jpg)", "1 names that begin with a dot (e.g. .DS_Store)"]
     kinds += ["1 samples without an image (e.g. b)"]
     for _ in range(2):  # the second time from the stored scan
         caplog.clear()
         catalog = catalog_of(tmp_path)
-        assert (list(catalog.paths), catalog.labels.tolist()) == (["a.jpg", "c.JPG"], [1, 0])
-        assert f"holds what is not used: {', '.join(kinds)}" in caplog.text
+        assert (list(catalog.paths), catalog.labels.tolist()) == (["a.jpg", "c.JPG", "e.jpg"], [1, 0, 0])
+        assert "holds what is not used:\n  " + "\n  ".join([*kinds[:6], "and 1 other reasons"]) in caplog.text
     (tmp_path / "c.json").write_text(
         json.dumps({"data": {**SMALL, "source": {"kind": "webdataset", "path": str(tmp_path)}}})
     )
