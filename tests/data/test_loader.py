@@ -361,10 +361,9 @@ def test_a_thread_of_an_earlier_pass_gets_no_batch_of_the_next(config: Config) -
 
 def test_of_two_passes_at_once_the_earlier_one_ends_with_an_error_and_the_later_one_is_whole(config: Config) -> None:
     """However they begin, from loops within each other, zip or threads; an ended pass stays ended."""
-    ways = [iter, Loader.epoch, Loader.this_pass, lambda loader: iter(loader.dataset())]
     with Loader(config, "test") as loader:
         whole = [labels.numpy().tolist() for _, labels in loader]
-        for begin, begin_other in zip(ways, [*ways[1:], iter], strict=True):
+        for begin, begin_other in ((iter, Loader.epoch), (Loader.this_pass, lambda loader: iter(loader.dataset()))):
             earlier = begin(loader)
             next(earlier)
             later = begin_other(loader)

@@ -136,6 +136,8 @@ def test_every_file_is_used_or_counted_in_every_form_alike(tmp_path_factory, nam
     for form, result in zip(FORMS, results, strict=True):
         if isinstance(result, Found):
             test = found(written(root / f"{form}-again", form, files), "test")
+            if isinstance(test, str) and "no test data" not in test and "hold no test image" not in test:
+                continue  # a class of the test data alone, which is refused
             tested = len(test.images) if isinstance(test, Found) else 0
             hidden = Counter(result.left_out)
             counted = sum(hidden.values())
