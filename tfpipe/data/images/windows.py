@@ -39,6 +39,18 @@ ANIMATED = "an animated WebP, which is not read: convert it"
 SMALL_FRAME = "a GIF whose first frame is smaller than its screen, which is not read as it should be: convert it"
 
 
+# Bytes at some places of other headers than JPEG's. Of OS/2's BMP of 12 bytes, TensorFlow reads other numbers.
+HEAD = 66
+SIGNS = {
+    **{"BMP": (0, b"BM"), "24 bits": (28, b"\x18\0"), "32 bits": (28, b"\x20\0"), "OS/2": (14, b"\x0c\0\0\0")},
+    **{"uncompressed": (30, bytes(4)), "masks": (30, b"\3\0\0\0"), "no masks": (54, bytes(12))},
+    **{"BGR": (54, b"\0\0\xff\0\0\xff\0\0\xff\0\0\0"), "GIF": (0, b"GIF8")},
+    **{"WebP": (0, b"RIFF"), "extended": (12, b"VP8X"), "lossless": (12, b"VP8L")},
+}
+SIGN_BYTES = np.array([list((bytes(at) + sign).ljust(HEAD, b"\0")) for at, sign in SIGNS.values()], np.uint8)
+OTHER_BYTES = np.array([[not at <= n < at + len(sign) for n in range(HEAD)] for at, sign in SIGNS.values()])
+
+
 class Target(NamedTuple):
     """Crops of one size, which windows become."""
 
@@ -119,33 +131,25 @@ def decode_image(contents: tf.Tensor, channels: int, window: tf.Tensor | None = 
 
 def _decode_other(contents: tf.Tensor) -> tf.Tensor:
     """Returns uint8 [height, width, 3], an image of another format than JPEG."""
-    head = tf.io.decode_raw(tf.strings.substr(tf.strings.join([contents, bytes(66)]), 0, 66), tf.uint8)
-
-    def has(at: int, expected: bytes) -> tf.Tensor:
-        return tf.reduce_all(tf.equal(head[at : at + len(expected)], list(expected)))
-
-    # Of OS/2's header of 12 bytes, TensorFlow reads other numbers.
-    ordinary = (has(28, b"\x18\0") | has(28, b"\x20\0")) & ~has(14, b"\x0c\0\0\0")
-    masks = has(54, b"\0\0\xff\0\0\xff\0\0\xff\0\0\0") | has(54, bytes(12))
-    in_order = has(30, b"\0\0\0\0") | (has(30, b"\3\0\0\0") & masks)
+    head = tf.io.decode_raw(tf.strings.substr(tf.strings.join([contents, bytes(HEAD)]), 0, HEAD), tf.uint8)
+    has = dict(zip(SIGNS, tf.unstack(tf.reduce_all(tf.equal(head, SIGN_BYTES) | OTHER_BYTES, 1)), strict=True))
+    ordinary = (has["24 bits"] | has["32 bits"]) & ~has["OS/2"]
+    in_order = has["uncompressed"] | (has["masks"] & (has["BGR"] | has["no masks"]))
     # TensorFlow itself refuses images of this size in every other format.
-    width, height = (tf.cast(head[at], tf.int32) + 256 * tf.cast(head[at + 1], tf.int32) for at in (6, 8))
-    is_gif = has(0, b"GIF8")
-    huge = is_gif & (3 * tf.cast(width, tf.int64) * tf.cast(height, tf.int64) >= TOO_LARGE)
-    is_extended, is_webp = has(12, b"VP8X"), has(0, b"RIFF")
-    animated = is_webp & is_extended & (head[20] & 2 > 0)
+    screen = tf.cast(head[6:10:2], tf.int64) + 256 * tf.cast(head[7:11:2], tf.int64)  # a GIF's width and height
+    huge = has["GIF"] & (3 * tf.reduce_prod(screen) >= TOO_LARGE)
+    animated = has["WebP"] & has["extended"] & (head[20] & 2 > 0)
     # A WebP with alpha cannot be read as three channels. An animated one, read as four, damages TensorFlow's memory.
-    has_alpha = is_webp & ~animated & ((is_extended & (head[20] & 16 > 0)) | (has(12, b"VP8L") & (head[24] & 16 > 0)))
-    odd_bmp = has(0, b"BM") & ~(ordinary & in_order)
-    checks = [
-        tf.debugging.Assert(~wrong, [text])
-        for wrong, text in ((odd_bmp, ODD_BMP), (huge, HUGE_GIF), (animated, ANIMATED))
-    ]
-    with tf.control_dependencies(checks):
+    alpha = (has["extended"] & (head[20] & 16 > 0)) | (has["lossless"] & (head[24] & 16 > 0))
+    odd_bmp = has["BMP"] & ~(ordinary & in_order)
+    why = tf.where(
+        odd_bmp, ODD_BMP, tf.where(huge, HUGE_GIF, ANIMATED)
+    )  # tf.debugging.Assert would add branches, which each start pays for
+    with tf.control_dependencies([tf.raw_ops.Assert(condition=~(odd_bmp | huge | animated), data=[why])]):
         decode = partial(tf.io.decode_image, contents, expand_animations=False)
-        image = tf.cond(has_alpha, lambda: decode(4)[:, :, :3], lambda: decode(3))
-    whole = (tf.shape(image)[0] >= height) & (tf.shape(image)[1] >= width)
-    with tf.control_dependencies([tf.debugging.Assert(~is_gif | whole, [SMALL_FRAME])]):
+        image = tf.cond(has["WebP"] & alpha, lambda: decode(4)[:, :, :3], lambda: decode(3))
+    whole = tf.reduce_all(tf.shape(image, tf.int64)[1::-1] >= screen)
+    with tf.control_dependencies([tf.raw_ops.Assert(condition=~has["GIF"] | whole, data=[SMALL_FRAME])]):
         return tf.identity(image)
 
 
