@@ -158,7 +158,9 @@ def load_run(config: Config, world: World, folder: Path, marks: bool = False) ->
     train = Loader(
         config, "train", world, gpu, ready=True, marks=marks, steps_per_epoch=config.training.steps_per_epoch, **options
     )
-    test = Loader(config, "test", world, **options) if open_source(config.data).has_test() else None
+    # Rank 0 looks: class folders are listed for it, which a thousand ranks are not to do.
+    has_test = world.from_rank0(lambda: open_source(config.data).has_test())
+    test = Loader(config, "test", world, **options) if has_test else None
     catalog = train.catalog
     classes = train.data.outputs
     count = train.count

@@ -3,11 +3,12 @@
 import logging
 import os
 from functools import cached_property
+from pathlib import Path
 from typing import ClassVar
 
 from tfpipe.config import SourceConfig
 from tfpipe.config.targets import UNCLASSED
-from tfpipe.data.catalog.class_folders import images_below
+from tfpipe.data.catalog.class_folders import TESTS, images_below, whole_split
 from tfpipe.data.catalog.filelist import FolderList, FolderRule, chosen_below
 from tfpipe.data.catalog.labels import class_table, image_labels, in_test_share
 from tfpipe.data.catalog.ledger import Ledger
@@ -57,6 +58,11 @@ class Folders(BaseSource):
     def has_test(self) -> bool:
         if self.about.test_share is not None or self.test_path is not None:
             return True
+        if isinstance(self.root, Path) and self.root.is_dir():
+            # The usual folders, train and val in the root, need no listing of a million images.
+            said = {whole_split(name) for name in os.listdir(self.root)}
+            if "train" in said and said & {*TESTS}:
+                return True
         return bool(self._choose("test").paths)
 
     def check(self, test: bool = False) -> None:
