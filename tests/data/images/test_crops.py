@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.targets import (
@@ -22,7 +22,7 @@ from tests.support.targets import (
     targets_of,
 )
 from tfpipe.config import DataConfig, RandomResizedCrop
-from tfpipe.data.annotations.voc import LEAST
+from tfpipe.data.annotations.voc import LEAST, TOLERANCE
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.crops import (
     MAX_CROPS,
@@ -109,6 +109,7 @@ THINGS = st.lists(st.tuples(st.sampled_from([*CLASSES, "cow"]), st.tuples(EDGE, 
 
 
 @settings(deadline=None, max_examples=150)
+@example([("n01", (0, 0, 0, 0)), ("n01", (0, 0, 0, 0.5))], False, (100.0, 200.0))
 @given(THINGS, st.booleans(), st.sampled_from([(100.0, 200.0), (333.0, 250.0), (0.0, 250.0)]))
 def test_targets_are_what_they_are_defined_to_be(things, by_object, stated):
     height, width = stated if all(stated) else REAL
@@ -122,6 +123,16 @@ def test_targets_are_what_they_are_defined_to_be(things, by_object, stated):
             expected.append(([top / height, left / width, bottom / height, right / width], number))
     if not by_object and not expected:
         expected = [(WHOLE[0], LABEL)]
+    edges = [edge for _, box in things for edge in box]
+    if (
+        edges
+        and min(edges) >= -TOLERANCE
+        and max(edges) <= 1 + TOLERANCE
+        and any(edge != round(edge) for edge in edges)
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="all boxes are from 0 to 1"):
+            targets_of(things, by_object, stated=stated)
+        return
     boxes, labels = targets_of(things, by_object, stated=stated)
     assert labels == [number for _, number in expected]
     np.testing.assert_allclose(np.reshape(boxes, [-1, 4]), np.reshape([box for box, _ in expected], [-1, 4]), atol=1e-6)
