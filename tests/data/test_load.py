@@ -304,11 +304,8 @@ def test_labels_may_be_an_array_or_a_tensor(root: Path, make: Any) -> None:
         ({"a.jpg", "b.jpg"}, [0, 1], "the paths: received a set, which has no order; accepted: a list"),
         (["a.jpg", "b.jpg"], frozenset([0, 1]), "labels: received a frozenset, which has no order; accepted: a list"),
         ("a.jpg", list("abcde"), "labels: are those of a list of paths, and 'a.jpg' is one path: give a list"),
-        (
-            ["a.jpg", "b.jpg"],
-            [1, "cat"],
-            "labels: that of image 1 is the text 'cat', and that of image 0 is 1; accepted",
-        ),
+        (["a.jpg", "b.jpg"], [1, "cat"], "labels: that of image 0 is 1, and that of image 1 is 'cat'; accepted: all"),
+        (["a.jpg", "b.jpg"], [1.0, True], "labels: that of image 0 is 1.0, and that of image 1 is True; accepted: all"),
         (["a.jpg", "b\0.jpg"], [0, 1], "b\\x00.jpg' holds a NUL, where the system ends a name: rename the file"),
         ("a\0.jpg", None, "the path 'a\\x00.jpg' holds a NUL, where the system ends a name; accepted: a folder"),
     ],

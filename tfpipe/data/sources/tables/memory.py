@@ -186,12 +186,13 @@ def _list(data: Iterable[Any], labels: Iterable[Any] | None) -> MemoryTable:
     labels = [_plain(label) for label in _plain(labels)]
     if len(labels) != len(items):
         raise ConfigError(f"labels: received {len(labels)} for {len(items)} images; accepted: one for each image")
-    firsts = {isinstance(label, str): number for number, label in reversed([*enumerate(labels)]) if label is not None}
+    # Arrow itself makes a 1.0 of a True after a float.
+    firsts = {_kind(label): number for number, label in reversed([*enumerate(labels)]) if label is not None}
     if len(firsts) > 1 and not any(isinstance(label, list) for label in labels):
-        text, other = firsts[True], firsts[False]
+        one, other = sorted(firsts.values())[:2]
         raise ConfigError(
-            f"labels: that of image {text} is the text {labels[text]!r}, and that of image {other} is "
-            f"{labels[other]!r}; accepted: all texts, or all numbers"
+            f"labels: that of image {one} is {labels[one]!r}, and that of image {other} is {labels[other]!r}; "
+            "accepted: all texts, all numbers, or all truth values"
         )
     stored = bool(items) and isinstance(items[0], bytes)
     images = pa.array(items, pa.binary()) if stored else pa.array([os.fspath(path) for path in items], pa.string())
@@ -202,6 +203,11 @@ def _plain(value: Any) -> Any:
     """Returns an array or a tensor, of NumPy, PyTorch, JAX or TensorFlow, as Python's values; others as they are."""
     value = value.numpy() if hasattr(value, "numpy") and not hasattr(value, "tolist") else value
     return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _kind(label: Any) -> type:
+    """Returns the type of a label that stands for its kind: float for every number."""
+    return type(label) if isinstance(label, str | bool) else float
 
 
 def _is_pair(item: Any) -> bool:
