@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.images import encoded, picture, turned
 from tests.support.routes import Sample, samples
 from tests.support.server import serving
 from tests.support.sources import WRITERS, write_config, write_source
@@ -103,3 +104,23 @@ def test_urls_are_checked_as_files_are(tmp_path: Path, capsys: pytest.CaptureFix
         assert main(["check", "-c", str(config), "--fix-list", str(clean), "--processes", "1"]) == 1
     kept = clean.read_text().splitlines()
     assert len(kept) == len(train) - 4 and all(line.startswith(f"{server.url}/images/") for line in kept)
+
+
+@pytest.mark.parametrize("with_boxes", [True, False])
+def test_sizes_that_a_table_states_are_compared_as_xmls_are(with_boxes: bool, tmp_path: Path) -> None:
+    """Of the image turned by EXIF, training stops; of another size, boxes are relative to the stated one."""
+    files = {"fine": encoded(picture(24, 32)), "larger": encoded(picture(48, 64)), "turned": turned(picture(32, 24))}
+    for name, file in files.items():
+        (tmp_path / f"{name}.jpg").write_bytes(file)
+    images = [{"id": place, "file_name": f"{name}.jpg", "height": 24, "width": 32} for place, name in enumerate(files)]
+    boxes = [{"id": place, "image_id": place, "category_id": 1, "bbox": [0, 0, 9, 9]} for place in range(len(files))]
+    content = {"images": images, "annotations": boxes, "categories": [{"id": 1, "name": "cat"}]}
+    (tmp_path / "x.json").write_text(json.dumps(content))
+    data = {"source": {"kind": "coco", "path": "x.json"}, "crop_image_size": [32, 32], "batch_size": 1}
+    data |= {} if with_boxes else {"annotations": "none"}
+    (tmp_path / "c.json").write_text(json.dumps({"data": data}))
+    code = main(["check", "-c", str(tmp_path / "c.json"), "--processes", "1", "--json", str(tmp_path / "found.json")])
+    (train,) = json.loads((tmp_path / "found.json").read_text())["lists"]
+    found = {each["code"]: Path(each["examples"][0]["path"]).stem for each in train["oddities"]}
+    expected = {"size turned": "turned", "size differs": "larger"} if with_boxes else {}
+    assert (code, found) == (int(with_boxes), expected | {"orientation": "turned"})

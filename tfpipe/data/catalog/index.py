@@ -70,7 +70,7 @@ ODD = {
     "cmyk": "four components, CMYK or YCCK; converted to RGB",
     "no object": "the XML holds no object; as without an XML",
     "no size": "the XML does not state the image's size; its own counts",
-    "size differs": "the XML states another size than the image has; the boxes are relative to the stated one",
+    "size differs": "the annotation states another size than the image has; the boxes are relative to the stated one",
     "box swapped": "a box has its minimum above its maximum; swapped back",
     "box out of range": "a box reaches out of the image; clamped",
     "box empty": "a box without an area within the image; left out",

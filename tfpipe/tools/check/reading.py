@@ -16,8 +16,10 @@ from functools import partial
 from itertools import repeat
 from typing import NamedTuple, TypeVar
 
+import numpy as np
 from PIL import Image
 
+from tfpipe.data.annotations.cleaning import is_stated
 from tfpipe.data.annotations.parse import parse_annotation
 from tfpipe.data.annotations.voc import NOTHING, VocObjects
 from tfpipe.data.images.damage import JPEG, Limits, describe, find_damage, kind_of_other, kind_of_picture
@@ -74,6 +76,7 @@ class Chunk(NamedTuple):
     images: Images
     contents: list[Outcome] | None = None  # of the images; None: `look` reads the files at their paths
     texts: list[Outcome | None] | None = None  # of the XMLs, None for one that does not exist; likewise
+    stated: np.ndarray | None = None  # float32 [n, 2]: heights and widths that a table or shards state, as Catalog.stated
 
 
 def look(chunk: Chunk, classes: dict[str, int], limits: Limits) -> list[Seen]:
@@ -92,7 +95,22 @@ def look(chunk: Chunk, classes: dict[str, int], limits: Limits) -> list[Seen]:
         if xml:
             rows.add_objects(note.objects)
     odd = tabulate(images, rows, classes)["odd"].to_pylist()
-    return [_together(*parts) for parts in zip(pictures, notes, odd, strict=True)]
+    seen = [_together(*parts) for parts in zip(pictures, notes, odd, strict=True)]
+    if chunk.stated is None:
+        return seen
+    headers = [header for _, header in pictures]
+    return list(map(_with_stated, seen, chunk.stated.tolist(), headers, contents, images.paths))
+
+
+def _with_stated(seen: Seen, stated: list[float], header: Header | None, contents: Outcome, path: str) -> Seen:
+    """Adds what is wrong with the height and width that a table or shards state for an image."""
+    if header is None or isinstance(contents, Exception) or not is_stated(np.array([stated]))[0]:
+        return seen
+    try:
+        check_turned(stated, header[:2], path, lambda: contents)
+    except ValueError as error:
+        return seen._replace(codes=seen.codes | {"size turned"}, reason="; ".join(filter(None, (seen.reason, str(error)))))
+    return seen if stated == list(header[:2]) else seen._replace(codes=seen.codes | {"size differs"})
 
 
 def _together(picture: tuple[Seen, Header | None], note: Note, odd: list[str]) -> Seen:

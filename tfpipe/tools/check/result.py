@@ -45,6 +45,7 @@ KINDS = {
     "truncated": Kind("stops", "a JPEG that ends too early; training stops there and names it"),
     "undecodable": Kind("stops", "an image that cannot be decoded; training stops there and names it"),
     "bad xml": Kind("stops", "an XML that cannot be read, is malformed, or lacks a number; training stops there"),
+    "size turned": Kind("stops", "a table or shards state the size of the image turned by EXIF; training stops there"),
     "bad mask": Kind("stops", "a mask that is missing, damaged, or does not fit its image; training stops there"),
     "unknown label": Kind("stops", "a label that is no class; training does not begin"),
     "damaged": Kind("wrong", "a damaged JPEG that can be decoded; trained on, with what may be garbled in it"),

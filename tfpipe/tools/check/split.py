@@ -209,14 +209,20 @@ def _chunks(subject: Subject, chunks: Sequence[range]) -> Iterator[Chunk]:
     if not subject.reads_xmls:
         split = replace(split, catalog=replace(catalog, annotated=np.zeros(len(catalog), bool)))
     if isinstance(split, FileSplit):  # other processes can read files; only this one has another kind's access
-        yield from (Chunk(images_of(split, subject.table, chunk)) for chunk in chunks)
+        yield from (
+            Chunk(images_of(split, subject.table, chunk), stated=_stated(catalog, chunk)) for chunk in chunks
+        )
         return
     with ThreadPoolExecutor(HANDED_OVER) as pool:
         for chunk in chunks:
             images = images_of(split, subject.table, chunk)
             contents = pool.map(partial(attempt, split.image), chunk)
             texts = pool.map(partial(_read_xml, split), images.annotations)
-            yield Chunk(images, list(contents), list(texts))
+            yield Chunk(images, list(contents), list(texts), _stated(catalog, chunk))
+
+
+def _stated(catalog: Catalog, items: range) -> np.ndarray | None:
+    return None if catalog.stated is None else catalog.stated[items.start : items.stop]
 
 
 def _read_xml(split: Split, path: str) -> Outcome | None:
