@@ -64,8 +64,61 @@ static void set_operation(struct tfpipe_operation *operation, struct input *inpu
     }
 }
 
-/* Sets a step of an augmentation, whose numbers are mostly small. */
-static void set_row(double *row, struct input *input) {
+/* Makes `count` pairs, smallest and largest, within [least, most]. */
+static void set_spans(double *pairs, int count, double least, double most, struct input *input) {
+    for (int i = 0; i < count; i++) {
+        double low = byte_of(input) / 255.0, high = low + (1 - low) * byte_of(input) / 255.0;
+        pairs[2 * i] = least + (most - least) * low;
+        pairs[2 * i + 1] = least + (most - least) * high;
+    }
+}
+
+/* Gives a step of a crop numbers that a config may have. */
+static void fit_row(double *row, int height, int width, struct input *input) {
+    double *a = row + TFPIPE_STEP_ARGUMENTS;
+    row[TFPIPE_STEP_P] = byte_of(input) / 255.0;
+    for (int c = 0; c < 3; c++) row[TFPIPE_STEP_FILL + c] = byte_of(input);
+    switch ((int)row[0]) {
+    case TFPIPE_STEP_ONE:
+        a[0] = byte_of(input) % TFPIPE_KINDS;
+        a[1] = byte_of(input) % (a[0] == TFPIPE_POSTERIZE ? 9 : 256);
+        break;
+    case TFPIPE_STEP_RAND:
+        a[0] = byte_of(input) % 8;
+        a[2] = 2 + byte_of(input);
+        a[1] = byte_of(input) % (int)a[2];
+        break;
+    case TFPIPE_STEP_TRIVIAL: a[0] = 2 + byte_of(input); break;
+    case TFPIPE_STEP_MIX:
+        a[0] = 1 + byte_of(input) % 10;
+        a[1] = 1 + byte_of(input) % 3;
+        a[2] = byte_of(input) % 5 - 1;
+        a[3] = (byte_of(input) + 1) / 16.0;
+        break;
+    case TFPIPE_STEP_JITTER:
+        set_spans(a, 3, 0, 3, input);
+        set_spans(a + 6, 1, -0.5, 0.5, input);
+        break;
+    case TFPIPE_STEP_BLUR:
+        for (int i = 0; i < 2; i++) a[i] = 2 * (byte_of(input) % (i ? height : width)) + 1;
+        set_spans(a + 2, 1, 0.01, 16, input);
+        break;
+    case TFPIPE_STEP_ROTATION: set_spans(a, 1, -400, 400, input); break;
+    case TFPIPE_STEP_AFFINE:
+        set_spans(a, 1, -400, 400, input);
+        for (int i = 2; i < 4; i++) a[i] = byte_of(input) / 255.0;
+        set_spans(a + 4, 1, 0.01, 8, input);
+        set_spans(a + 6, 2, -89, 89, input);
+        break;
+    case TFPIPE_STEP_ERASE:
+        set_spans(a, 1, 0, 1, input);
+        set_spans(a + 2, 1, 0.01, 8, input);
+        break;
+    }
+}
+
+/* Sets a step of an augmentation: of four, three are within its limits, and the numbers of the others mostly small. */
+static void set_row(double *row, int height, int width, struct input *input) {
     for (int i = 0; i < TFPIPE_COLUMNS; i++) {
         int how = byte_of(input);
         if (how == 0) {
@@ -77,6 +130,7 @@ static void set_row(double *row, struct input *input) {
     }
     row[0] = byte_of(input) % (TFPIPE_STEPS + 1);
     row[TFPIPE_STEP_INTERPOLATION] = byte_of(input) & 1;
+    if (byte_of(input) % 4) fit_row(row, height, width, input);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -88,7 +142,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (int i = 0; i < count; i++) set_operation(operations + i, &input, height, width);
     int steps = data[6] & 1 ? 1 + count % MOST_STEPS : 0; /* in place of the operations */
     double rows[MOST_STEPS * TFPIPE_COLUMNS];
-    for (int i = 0; i < steps; i++) set_row(rows + i * TFPIPE_COLUMNS, &input);
+    for (int i = 0; i < steps; i++) set_row(rows + i * TFPIPE_COLUMNS, height, width, &input);
     size_t bytes = (size_t)(height * width * channels);
     /* Of exact size: an access beyond either end is noticed. Scratches are new, so that nothing old is read. */
     uint8_t *crops[2] = {malloc(bytes), malloc(bytes)}, *old = malloc(bytes);

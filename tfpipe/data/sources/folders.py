@@ -15,7 +15,7 @@ from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders, paths_table, table_paths
 from tfpipe.data.sources.files import kind_of
 from tfpipe.data.sources.known import Known, check_split, known_catalog
-from tfpipe.data.sources.remote.listing import check_lists, images_at, subfolders_at
+from tfpipe.data.sources.remote.listing import check_lists, class_folders_at, images_at, subfolders_at
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, as_path
 from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.split import Split
@@ -158,7 +158,7 @@ class Folders(BaseSource):
         (stored, *_) = catalog_folders(config, [folder / split])
         settings = {
             "folder": str(folder),
-            "folders in it": world.from_rank0(lambda: subfolders_at(folder)),
+            "folders in it": world.from_rank0(lambda: class_folders_at(folder)),
             "data.class_level": config.class_level,
             "labels in a file": config.label_file_for(split) is not None,
             "data.source.test_path": str(self.test_path),

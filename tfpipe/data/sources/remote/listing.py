@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from tfpipe.data.catalog.class_folders import why_left_out
+from tfpipe.data.catalog.class_folders import splits_in, why_left_out
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.sources.remote.fetcher import FetchError
 from tfpipe.data.sources.remote.url_path import SEE_TO, UrlPath
@@ -26,6 +26,26 @@ def subfolders_at(folder: UrlPath) -> list[str]:
     """Returns the names of the folders in a folder, sorted; none if there is no such folder. Raises ConfigError."""
     (entries,) = _listed([folder])
     return sorted(name for name, is_folder in entries if is_folder and not why_left_out(name, is_folder=True))
+
+
+def class_folders_at(root: UrlPath) -> list[str]:
+    """Returns the paths, below `root`, of the folders that are classes or hold none; few requests.
+
+    Looks only into folders that are named after a split, and into those that are alone. Raises ConfigError.
+    """
+    found: list[str] = []
+    folders = [""]
+    while folders:
+        deeper: list[str] = []
+        listed = _listed([root / folder if folder else root for folder in folders])
+        for folder, entries in zip(folders, listed, strict=True):
+            names = [name for name, is_folder in entries if is_folder and not why_left_out(name, is_folder=True)]
+            paths = {name: f"{folder}/{name}" if folder else name for name in names}
+            splits = names if len(names) == 1 else [name for name in names if splits_in(name)]
+            deeper += [paths[name] for name in splits]
+            found += paths.values()
+        folders = deeper
+    return sorted(found)
 
 
 def images_at(root: UrlPath, but: Iterable[str], ledger: Ledger, *, show: bool) -> list[str]:
