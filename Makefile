@@ -8,7 +8,9 @@ SINCE ?= main
 
 VENV := .venv
 BIN := $(VENV)/bin
-# Compiled to bytecode on first use, which is a fraction of it.
+# Compiled to bytecode on first use, which is a fraction of it. Images of containers often forbid that: then every process
+# compiles TensorFlow, 10 s of CPU time.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install -qq --no-compile
 SAMPLE := data/sample
 , := ,
