@@ -139,7 +139,9 @@ def test_what_is_cut_at_random_is_framed_in_white(sample: SampleData, tmp_path: 
     config = load_config(sample.config(tmp_path / "c.json", data={"crop": "random_resized", "flip": False}))
     scenes = find_scenes(load_split(config.data, "train", World()), Stream.start(1), 8)
     for scene in scenes:
-        ((top, left, height, width),) = scene.windows
+        (window,) = scene.windows
+        top, left, height, width = window.astype(int)
+        assert (window == (top, left, height, width)).all(), "of whole pixels"
         cut = scene.pixels[top : top + height, left : left + width]
         again = bilinear(cut.astype(float), (32, 32))
         np.testing.assert_allclose(again, scene.crops[0], atol=1)
