@@ -1,5 +1,6 @@
 """Several ranks, really started by mpirun: the same weights everywhere, every test sample once, no separate runs."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -292,7 +293,7 @@ def test_ranks_train_under_launchers_that_mpi_does_not_know(sample: SampleData, 
 @pytest.mark.parametrize(
     ("different", "said"),
     [
-        ("--set data.seed=1", "  data.seed: 0 on rank 0, 1 on rank 1\n"),
+        ("--set data.seed=1", r"  data\.seed: 0 on rank 0, 1 on rank 1\n"),
         pytest.param(
             "--set data.train_filelist={list}",
             "  the train data's file names: ",
@@ -300,7 +301,7 @@ def test_ranks_train_under_launchers_that_mpi_does_not_know(sample: SampleData, 
         ),
         pytest.param(
             "-l {list}.run",
-            '  --logdir: "{run}" on rank 0, "{list}.run" on rank 1\n',
+            r'  --logdir: \S+/run" on rank 0, \S+/list\.txt\.run" on rank 1\n',
             marks=pytest.mark.full("as the seed's"),
         ),
     ],
@@ -321,7 +322,7 @@ def test_a_difference_between_ranks_is_named_before_the_first_step(
     run = tmp_path / "run"
     done = run_ranks(2, "bash", "-c", script, "bash", sys.executable, ROOT / "train.py", "-c", path, "-l", run)
     assert done.code == 2, done.err
-    assert said.format(list=listed, run=run) in done.err, done.err
+    assert re.search(said, done.err), done.err
     assert not (run / "metrics.jsonl").exists() and not [*tmp_path.rglob("*.npz")]
 
 
