@@ -58,7 +58,8 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Adds a phase to its file."""
-        cpu, wall = next(value for name, value in reversed(report.user_properties) if name == KEY)
+        # The report of a worker that was killed has no times.
+        cpu, wall = next((value for name, value in reversed(report.user_properties) if name == KEY), (0.0, 0.0))
         row = self.tests[report.nodeid.partition("::")[0]]
         row[0] += report.when == "call"
         row[1] += cpu

@@ -55,6 +55,10 @@ def test_a_truncated_state_is_refused(missing: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
+        (
+            {"frontiers": [[0, 0], [2**31 - 1, 0]]},
+            "a rank is at position 2147483647, more than 16777216 ahead of another",
+        ),
         ({"format": 1}, "its format is 1, and this version of tfpipe reads 2"),
         ({"crops": -8}, "crops is -8, expected at least 0"),
         ({"crops": "40"}, "crops is '40', not a whole number"),

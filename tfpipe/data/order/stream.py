@@ -20,6 +20,9 @@ from tfpipe.distributed import World
 # Positions per block: in graph, the cost is per op, not per position.
 BLOCK = 1024
 END = 2**62
+# Upper bound of the positions by which a rank of a stored stream is ahead, so that a forged one cannot trigger a huge
+# allocation: `over` lists them, with 60 bytes each.
+MAX_AHEAD = 2**24
 
 
 class Cursor(NamedTuple):
@@ -129,9 +132,16 @@ class Stream:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Stream":
-        """Returns the stream of which `values` is the `to_dict`, maybe among other values."""
+        """Returns the stream of which `values` is the `to_dict`, maybe among other values.
+
+        Raises ValueError if a rank is more than MAX_AHEAD positions ahead of another.
+        """
         pending = np.array(values["pending"], np.int64).reshape(-1, 2)
-        return cls(tuple(Cursor(*cursor) for cursor in values["frontiers"]), values["rest"], pending)
+        stream = cls(tuple(Cursor(*cursor) for cursor in values["frontiers"]), values["rest"], pending)
+        positions = [cursor.position for cursor in stream.cursors]
+        if max(positions) - max(min(positions), stream.rest) > MAX_AHEAD:
+            raise ValueError(f"a rank is at position {max(positions)}, more than {MAX_AHEAD} ahead of another")
+        return stream
 
     def visits(self, order: Order | Mixture, world: World, count: int) -> SampleRef:
         """Returns the next `count` samples of a rank, as arrays int64 [count]."""
