@@ -31,8 +31,10 @@ train: $(VENV)/.installed $(SAMPLE)/.complete  ## make .venv and sample data whe
 # PATH: tests that start mpirun find the one in .venv, unless the machine has its own.
 PYTEST = PATH="$$PATH:$(CURDIR)/$(BIN)" $(BIN)/python -m pytest
 
-# Three at a time on 2 cores, since many wait; what one process has left is taken over by the others.
+# Three at a time on 2 cores, since many wait, and four of all tests, of which more do; what one process has left is taken
+# over by the others.
 TESTS = $(PYTEST) -n 3 --dist worksteal
+ALL_TESTS = $(PYTEST) -n 4 --dist worksteal
 SIDE_BY_SIDE = @$(MAKE) --no-print-directory --jobs 2
 
 test: $(VENV)/.horovod  ## lint and the tests that each change must pass, with MPI and Horovod: 10 minutes; PYTEST_ARGS
@@ -52,7 +54,7 @@ run-gate:
 	$(TESTS) -m 'not full' $(PYTEST_ARGS)
 
 run-full:
-	TFPIPE_TESTS=full $(TESTS) $(PYTEST_ARGS)
+	TFPIPE_TESTS=full $(ALL_TESTS) $(PYTEST_ARGS)
 
 C_FILES := $(wildcard tfpipe/native/*.[ch] tests/*/*.c)
 
