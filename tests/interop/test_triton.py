@@ -28,8 +28,8 @@ def run(code: str, folder: Path, name: str = "triton.py", cold: bool = False) ->
 
 
 def test_the_stand_in_crashes(tmp_path: Path) -> None:
-    code, _, _ = run("import tensorflow, triton", tmp_path)
-    assert code < 0
+    code, _, err = run("import tensorflow, triton", tmp_path)
+    assert code < 0, err
 
 
 @pytest.mark.parametrize(
