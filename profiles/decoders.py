@@ -70,8 +70,8 @@ def ways() -> list[Way]:
     for make in (tfpipe_ways, simplejpeg_ways, pillow_ways, opencv_ways, torchvision_ways, tensorflow_ways):
         try:
             found += make()
-        except ImportError as error:
-            print(f"{make.__name__.removesuffix('_ways')}: not installed ({error})")
+        except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision without its library
+            print(f"{make.__name__.removesuffix('_ways')}: cannot be imported ({error})")
     return found
 
 
