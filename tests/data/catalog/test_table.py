@@ -397,6 +397,19 @@ def test_a_table_is_the_same_when_it_is_mapped(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["table"]
 
 
+@pytest.mark.parametrize("made_from", [[], None, ["1"], ["1", 7, []], ["1", [["a"]], []], ["1", [["a", [1] * 9]], []]])
+def test_a_table_that_says_nothing_of_its_files_is_made_again(tmp_path: Path, made_from: object) -> None:
+    store, stored = (
+        TableStore([tmp_path], [], World(), must_store=True),
+        StoredTable({"number": 1}, {"a": np.arange(3)}),
+    )
+    store.table("kind", {}, lambda _: stored)
+    (about,) = tmp_path.glob(f"kind-*/{ABOUT}")
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"made from": made_from}))
+    made = store.table("kind", {}, lambda _: stored)
+    assert made.values == {"number": 1} and map_table(about.parent).values == {"number": 1}
+
+
 @pytest.mark.parametrize("damaged", [True, False])
 def test_a_damaged_part_is_replaced_and_a_complete_one_is_not(tmp_path: Path, damaged: bool) -> None:
     write(tmp_path / "table", StoredTable({"number": 0}, {"array0": np.arange(9)}))

@@ -294,9 +294,8 @@ class TableStore:
             shutil.rmtree(path, ignore_errors=True)
         current = dict(self.files)
         for path in folder.glob(f"{kind}-*") if self.must_store else ():
-            text = _stored_text(path)
-            before = json.loads(text)[1] if text is not None else []
-            if text is None or any(current.get(name, Stamp(*fields)) != Stamp(*fields) for name, fields in before):
+            before = _stored_files(path)
+            if before is None or any(current.get(name, stamp) != stamp for name, stamp in before):
                 shutil.rmtree(path, ignore_errors=True)
 
 
@@ -335,6 +334,14 @@ def _stored_text(folder: Path) -> str | None:
     try:
         return json.dumps(json.loads((folder / ABOUT).read_text(encoding="utf-8"))["made from"], sort_keys=True)
     except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _stored_files(folder: Path) -> list[tuple[str, Stamp]] | None:
+    """Returns the files from which a stored table was made, as they were; None if it is damaged."""
+    try:
+        return [(str(name), Stamp(*fields)) for name, fields in json.loads(_stored_text(folder) or "")[1]]
+    except (ValueError, LookupError, TypeError):
         return None
 
 
