@@ -51,7 +51,6 @@ SAME = {
     "flip": False,
     "cache": None,
     "service": None,
-    "storage_delay_ms": 0.0,
     "class_weights": None,
     "repeats": 1,
 }

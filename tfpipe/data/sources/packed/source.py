@@ -38,7 +38,6 @@ from tfpipe.util.json_text import differences
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tfpipe.data.runtime.store import Store
 
 
 # Kinds of records that have no entry points, and why.
@@ -117,13 +116,13 @@ class PackedSplit(ShardSplit):
     def remedy(self) -> str:
         return "find all changed files with tfpipe pack --verify, then pack again"
 
-    def read(self, samples: "tf.data.Dataset", store: "Store | None") -> "tf.data.Dataset":
+    def read(self, samples: "tf.data.Dataset") -> "tf.data.Dataset":
         if self.stores != "images":
             raise ConfigError(
                 "data.source holds crops instead of images, which this command needs: use data packed with --kind "
                 "original or coefficients, or the files themselves"
             )
-        return super().read(samples, store)
+        return super().read(samples)
 
     def crops(self) -> StoredCrops | None:
         from tfpipe.data.sources.packed.crops import find_crops, gather_crops
