@@ -2,7 +2,6 @@
 
 import math
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,7 +17,6 @@ from tfpipe.data.sources.known import Known
 from tfpipe.data.sources.packed.manifest import (
     ADVICE,
     Manifest,
-    check_share,
     manifest_path,
     packed_table,
     pixel_keys,
@@ -37,7 +35,6 @@ from tfpipe.util.json_text import differences
 
 if TYPE_CHECKING:
     import tensorflow as tf
-
 
 
 # Kinds of records that have no entry points, and why.
@@ -78,8 +75,6 @@ class Packed(Stored):
     def load(self, split: str, world: World) -> tuple[Known, Shards]:
         """Loads what is known of a split from its manifest and tables."""
         manifest = world.from_rank0(lambda: _checked(self.folder, split))
-        if isinstance(self.folder, Path):
-            check_share(self.folder, split, self.config, world)
         if manifest.about["kind"] == "coefficients":
             _check_decoder(self.config, self.folder, world)
         _check_config(manifest.about, self.config, split, self.folder)
