@@ -10,7 +10,7 @@ VENV=${VENV-$PWD/.venv}             # empty: the python on PATH
 MODULES=${MODULES:-}
 STEPS=${STEPS:-40}
 PROFILE=${PROFILE:-15:30}           # the steps that are traced; by then files are open and AUTOTUNE has settled
-SET=${SET:-}                        # more of the config: "data.storage_delay_ms=20"
+SET=${SET:-}                        # more of the config: "data.batch_size=128"
 LAUNCH=${LAUNCH:-}                  # what starts a process or ranks here; empty: one process, on this machine
 
 set -euo pipefail

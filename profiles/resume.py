@@ -1,6 +1,6 @@
 """Measures what `tfpipe train` gains by reading while it restores a checkpoint: the time to the first step.
 
-    python profiles/resume.py -c CONFIG [--set data.storage_delay_ms=200] [--turns 3]
+    [TFPIPE_STORAGE_DELAY_MS=200] python profiles/resume.py -c CONFIG [--turns 3]
 
 Trains an epoch of two steps; then resumes in turns, as `tfpipe train` does, and with a pipeline that reads nothing
 before its first batch is asked for. Prints the median seconds from the loaded state to the first batch that a resumed

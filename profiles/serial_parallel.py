@@ -7,6 +7,7 @@ Writes serial.txt, parallel.txt and serial_parallel.png to --out; runs and trace
 """
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -25,11 +26,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40, help="of each run [%(default)s]")
     parser.add_argument("--traced", default="15:30", help="steps that are traced [%(default)s]")
     args = parser.parse_args()
+    os.environ["TFPIPE_STORAGE_DELAY_MS"] = str(args.delay_ms)
     runs = {name: Path("runs") / f"{name}-late" for name in ("serial", "parallel")}
     for name, folder in runs.items():
         shutil.rmtree(folder, ignore_errors=True)
-        sets = (f"data.storage_delay_ms={args.delay_ms}", *(SERIAL if name == "serial" else ()))
-        flags = [word for each in sets for word in ("--set", each)]
+        flags = [word for each in (SERIAL if name == "serial" else ()) for word in ("--set", each)]
         train = ("-c", args.config, "-l", folder, "-n", args.steps, "--profile", args.traced, *flags)
         _run(ROOT / "train.py", *train)
         (args.out / f"{name}.txt").write_text(_run("-m", "tfpipe", "report", folder))

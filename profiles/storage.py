@@ -23,14 +23,11 @@ def main(args: argparse.Namespace) -> None:
 
     pipelines = Pipelines(World.detect(), args.warm_up)
     for delay_ms in args.delay_ms:
+        os.environ["TFPIPE_STORAGE_DELAY_MS"] = str(delay_ms)
         ways = {}
         for reads in dict.fromkeys([*args.reads, DEFAULT]):
             decode = "autotune" if reads == "autotune" else "auto"
-            sets = [
-                f"data.parallel.read={reads}",
-                f"data.parallel.decode={decode}",
-                f"data.storage_delay_ms={delay_ms}",
-            ]
+            sets = [f"data.parallel.read={reads}", f"data.parallel.decode={decode}"]
             config = load_config(args.config, [*args.set, *sets])
             ways[reads] = pipelines.new(config).measure
         for reads, segments in (found := in_turns(ways, args.turns, args.seconds, show=False)).items():

@@ -56,7 +56,7 @@ def test_a_config_loads(name: str) -> None:
         assert (data.num_parallel_readers, data.prefetch_buffer_size, data.num_classes) == (1, 0, 3)
         assert data.train_filelist == RECORDED / "train.txt"
     if name == "run/config":
-        assert data.storage_delay_ms == SLOWLY["data.storage_delay_ms"]
+        assert data.prefetch_buffer_size == SLOWLY["data.prefetch_buffer_size"]
 
 
 @pytest.mark.parametrize("config", ["config", "alcf"])

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.commands import ROOT, WARM, Processes, finish, run, run_train
 from tests.support.faults import faulty
-from tests.support.runs import SLOWLY, check_epoch, read_metrics, steps, train, trained, wait_for
+from tests.support.runs import LATE, SLOWLY, check_epoch, read_metrics, steps, train, trained, wait_for
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.cli import main
@@ -44,7 +44,7 @@ def images(tree: Path) -> list[Path]:
     ["file", pytest.param("folder", marks=pytest.mark.full("a file is named by the same path if its folder goes"))],
 )
 def test_what_goes_in_mid_epoch_is_named(config: Path, tree: Path, tmp_path: Path, what: str) -> None:
-    process = train(1, "-c", config, "-l", tmp_path / "run", *SLOWLY)
+    process = train(1, "-c", config, "-l", tmp_path / "run", *SLOWLY, **LATE)
     wait_for(lambda: steps(tmp_path / "run") >= 3, process)
     gone = images(tree)[5] if what == "file" else images(tree)[5].parent
     gone.rename(gone.with_name("away"))
@@ -84,7 +84,7 @@ def test_a_rank_that_is_killed_ends_the_run(config: Path, tmp_path: Path, collec
     run_dir = tmp_path / "run"
     ranks = Processes(tmp_path / "pids")
     how = ("--set", f"training.collectives={collectives}")
-    process = train(2, "-c", config, "-l", run_dir, *SLOWLY, *how, **ranks.environ)
+    process = train(2, "-c", config, "-l", run_dir, *SLOWLY, *how, **LATE, **ranks.environ)
     wait_for(lambda: steps(run_dir) >= 3, process)
     ranks.signal(signal.SIGKILL, 1)
     ended = finish(process)
@@ -118,7 +118,7 @@ def test_what_a_killed_run_had_left_out_still_counts(config: Path, tree: Path, t
     run_dir = tmp_path / "run"
     how = ["--set", "data.on_error=skip", "--set", "data.max_bad_fraction=0.2"]
     ranks = Processes(tmp_path / "pids")
-    process = train(1, "-c", config, "-l", run_dir, *how, *SLOWLY, **ranks.environ)
+    process = train(1, "-c", config, "-l", run_dir, *how, *SLOWLY, **LATE, **ranks.environ)
     wait_for(lambda: (run_dir / "checkpoints/step-000000030.npz").exists(), process)
     ranks.signal(signal.SIGKILL)
     finish(process)
@@ -194,7 +194,7 @@ def test_a_run_whose_directory_is_full_says_so_and_goes_on_later(config: Path, t
 
 def test_a_directory_in_use_is_refused(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = tmp_path / "run"
-    process = train(1, "-c", config, "-l", run_dir, *SLOWLY, "--set", "training.epochs=50")
+    process = train(1, "-c", config, "-l", run_dir, *SLOWLY, "--set", "training.epochs=50", **LATE)
     wait_for((run_dir / "config.json").exists, process)
     assert main(["train", "-c", str(config), "-l", str(run_dir), "--resume", "auto"]) == 2
     assert "is training in this directory already" in capsys.readouterr().err

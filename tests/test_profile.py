@@ -19,6 +19,7 @@ from tests.support.sample import SampleData
 from tfpipe import World
 from tfpipe.cli import main
 from tfpipe.data.catalog.filelist import scan, write_filelist
+from tfpipe.data.runtime.simulated_latency import DELAY_MS
 from tfpipe.data.runtime.tracing import Window
 from tfpipe.tools.report.diagnosis import diagnose_run
 from tfpipe.tools.report.runs import load_run
@@ -86,8 +87,8 @@ def test_slow_storage_is_told_of_a_run_that_ends_before_its_profile(
     sample: SampleData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, folder = sample.config(tmp_path / "c.json"), tmp_path / "run"
-    slow = ("--set", "data.storage_delay_ms=400", "--set", "data.annotations=none")
-    done = run_train("-c", config, "-l", folder, "-n", "18", "--profile", "10:50", *slow)
+    flags = ("-n", "18", "--profile", "10:50", "--set", "data.annotations=none")
+    done = run_train("-c", config, "-l", folder, *flags, **{DELAY_MS: "400"})
     assert done.code == 0 and "the steps 10 to 49, but the run has ended after 18" in done.err
     assert [step.number for step in load_run(folder).trace.steps] == list(range(10, 18))
     found = report(folder, capsys)
@@ -155,7 +156,7 @@ def test_one_slow_rank_of_three_is_told(sample: SampleData, tmp_path: Path, caps
     config, folder = sample.config(tmp_path / "c.json"), tmp_path / "run"
     flags = ("-c", config, "-l", folder, "-n", "25", "--set", "training.interval=5")
     command = (*TRAIN, *flags, "--profile", "8:20", "--profile-ranks", "0,2")
-    slow = (*command, "--set", "data.storage_delay_ms=300", "--set", "data.parallel.read=16")
+    slow = ("env", f"{DELAY_MS}=300", *command, "--set", "data.parallel.read=16")
     done = finish(start_ranks(2, *command, ":", "-n", "1", *slow))
     assert done.code == 0, done.err
     found = report(folder, capsys)

@@ -17,7 +17,7 @@ from PIL import Image
 
 from tests.support.archives import tar_bytes
 from tests.support.commands import Finished, Processes, end, finish, run_train
-from tests.support.runs import SLOWLY, check_epoch, epoch_of, read_metrics, steps, train, trained, wait_for
+from tests.support.runs import LATE, SLOWLY, check_epoch, epoch_of, read_metrics, steps, train, trained, wait_for
 from tests.support.sample import TINY, SampleData
 from tfpipe.cli import main
 from tfpipe.errors import Stopped
@@ -46,7 +46,7 @@ def interrupted(
     SIGKILL goes to every rank, SIGTERM to the last, and SIGUSR1 to mpirun, which passes it on.
     """
     ranks = Processes(config.parent / "pids")
-    process = train(size, "-c", config, "-l", run_dir, *slowly, *args, **ranks.environ)
+    process = train(size, "-c", config, "-l", run_dir, *slowly, *args, **LATE, **ranks.environ)
     wait_for(lambda: steps(run_dir) >= after, process)
     if number == signal.SIGUSR1:
         process.send_signal(number)

@@ -43,7 +43,7 @@ def by_keyword(catalog: stages.Split, data: DataConfig) -> tf.data.Dataset:
 
 def without_a_world(catalog: stages.Split, data: DataConfig) -> tf.data.Dataset:
     samples = stages.visit(catalog, data, world=WORLD, stream=STREAM)
-    return stages.crop(stages.read(samples, catalog, data), catalog, data, store=None)
+    return stages.crop(stages.read(samples, catalog, data), catalog, data)
 
 
 @pytest.mark.parametrize("chain", [positional, by_keyword, without_a_world])

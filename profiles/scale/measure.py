@@ -163,8 +163,8 @@ def serve(rank: int, parent: connection.Connection, config: dict[str, Any], meet
         elif what == "rate":
             size = request["size"]
             world = tfpipe.World(rank, size, local_rank=rank, local_size=size, threads=1)
-            late = {**config, "storage_delay_ms": request["delay_ms"]}
-            parent.send(take_batches(late, request["parts_s"], Rank(world, meetings[size])))
+            os.environ["TFPIPE_STORAGE_DELAY_MS"] = str(request["delay_ms"])
+            parent.send(take_batches(config, request["parts_s"], Rank(world, meetings[size])))
         elif what == "spin":
             parent.send(spin(request["seconds"]))
         elif what == "read":

@@ -81,8 +81,6 @@ def draw(seed: int) -> Plan:
     }
     if rng.random() < 0.5:
         overrides["data.test_filelist"] = None
-    if source in ("cache", "memory") and crop != "random_resized":
-        overrides["data.cache_stage"] = rng.choice(("files", "crops"))
     names = [
         name
         for name, fault in FAULTS.items()

@@ -20,6 +20,7 @@ from tfpipe.config import Config, DataConfig, load_config, make_config
 from tfpipe.config.messages import explain
 from tfpipe.config.model import resize_of_weights
 from tfpipe.errors import ConfigError
+from tfpipe.native import KERNELS
 
 SIZES = "[height, width], or by epoch [[0, 128], [6, 192]]"
 EPOCHS = "accepted: the first epoch is 0, and each one after it is a later one"
@@ -253,10 +254,6 @@ def test_a_wrong_value_says_what_was_received_and_what_is_accepted(complain, raw
         ),
         ({"crop_image_size": [[0, "64"]]}, f'data.crop_image_size: received "64"; accepted: {SIZES}'),
         ({"crop_image_size": [[0, 64], [1, [64]]]}, f"data.crop_image_size: received [64]; accepted: {SIZES}"),
-        (
-            {"crop_image_size": [[0, 64], [1, 32]], "cache": "memory", "cache_stage": "crops"},
-            "data: crop_image_size [[0, [64, 64]], [1, [32, 32]]] changes with the epochs, and cache_stage",
-        ),
         ({"crop_image_size": [[0, 65_000], [1, 32]]}, "data: crop_image_size [65000, 65000] makes crops of"),
         ({"test_crop_image_size": [65_000, 65_000]}, "data: test_crop_image_size [65000, 65000] makes crops of"),
     ],
@@ -750,3 +747,11 @@ def test_mistakes_in_a_dict_are_explained_as_those_in_a_file() -> None:
 def test_a_source_is_of_a_kind_that_there_is(source: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         make_config({"data": {"source": source}})
+
+
+@pytest.mark.parametrize("decoder", ["auto", "graph"])
+def test_only_kernels_whose_pixels_have_changed_have_another_name(decoder: str) -> None:
+    """In packed data and in checkpoints; TensorFlow's ops made what they hold of other kernels."""
+    names = {kernel: DataConfig(train_filelist=Path("x"), decoder=decoder, resize=kernel) for kernel in KERNELS}
+    assert {kernel for kernel, config in names.items() if config.stored_resize != kernel} == {"bicubic"}
+    assert all(config.native == (decoder == "auto") for config in names.values())

@@ -62,7 +62,7 @@ def check(config: Config, plain: Config | None = None) -> None:
         {"crop": "random_resized", "unit": "box", "scope": "shard"},
         {"num_channels": 1, "decoder": "graph"},
         {"num_parallel_readers": 1, "on_error": "skip"},
-        {"cache": "memory", "cache_stage": "crops"},
+        {"cache": "memory"},
         {"service": {"workers": 1}},
     ],
 )

@@ -303,7 +303,8 @@ def test_reads_that_wait_wait_at_the_same_time(config: Config, monkeypatch: pyte
                 all_wait.wait(timeout=120)
 
     monkeypatch.setattr(late, "time", Clock)
-    assert len(crops(changed(config, storage_delay_ms=50.0, threads=1, crop="full"), "train", steps=5)) == 80
+    monkeypatch.setenv(late.DELAY_MS, "50")
+    assert len(crops(changed(config, threads=1, crop="full"), "train", steps=5)) == 80
     assert delays_s == {0.05}
 
 

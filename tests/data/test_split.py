@@ -55,10 +55,10 @@ def test_a_ranks_visits_are_the_streams(world: World) -> None:
 
 
 def test_what_finds_a_failure_reads_originals_in_the_same_order(config: Config) -> None:
-    split = load_split(changed(config, cache="memory", storage_delay_ms=3.0, on_error="skip").data, "train", World())
+    split = load_split(changed(config, cache="memory", on_error="skip").data, "train", World())
     order, serial = split.order, split.serial()
     assert serial.order == order
-    settings = {"num_parallel_readers": 1, "cache": None, "storage_delay_ms": 0, "on_error": "raise"}
+    settings = {"num_parallel_readers": 1, "cache": None, "on_error": "raise"}
     assert serial.config == split.config.model_copy(update={**settings, "parallel": Parallel()})
     assert split.config.cache == "memory" and split.config.on_error == "skip"
 

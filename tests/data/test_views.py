@@ -17,7 +17,6 @@ from tfpipe import Config, Loader, World, make_config
 from tfpipe.config.data import unused
 from tfpipe.data.contract import breaches, data_contract
 from tfpipe.data.images.windows import letterboxed
-from tfpipe.data.sources.crop_cache import crops_fingerprint
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.pack import PackPlan, pack
@@ -241,7 +240,6 @@ def test_a_transform_gets_the_tuple(sample: SampleData, tmp_path: Path) -> None:
         ({"crop": "boxes"}, r'views\[0\] has one window.*data.crop "boxes".*"crop": "random_resized"'),
         ({"views": [{"crop": "boxes"}]}, r'views\[0\].crop: received "boxes"; accepted: .*random_resized'),
         ({"mix": {"mixup": 0.2}}, "mix mixes.*set mix to null, or set views to"),
-        ({"cache": "memory", "cache_stage": "crops", "crop": "full"}, 'cache_stage "crops".*use "files", or set views'),
         ({"crop_image_size": [[0, 32], [2, 48]]}, r"crop_image_size \[\[0, \[32, 32\]\].*changes.*use one size"),
         ({"views": [{"size": [9, 9, 9]}]}, r"views\[0\].size: received \[9, 9, 9\]; accepted: a side, or \[height, wi"),
         ({"views": [{"size": 0}]}, r"views\[0\].size"),
@@ -307,9 +305,6 @@ def test_stored_crops_are_of_their_letterbox(sample: SampleData, tmp_path: Path)
     assert_same(batches(stored, count=1), batches(config, count=1))
     with pytest.raises(ConfigError, match=r'data.fit: "letterbox, level 114" packed, "stretch" in the config'):
         batches(config_of(sample, tmp_path, "packed", tmp_path / "out", crop="full"), count=1)
-    keys = [boxed, {**boxed, "letterbox_level": 0}, {"crop": "full"}]
-    splits = [load_split(config_of(sample, tmp_path, **each).data, "train", World()) for each in keys]
-    assert len({crops_fingerprint(split) for split in splits}) == 3
 
 
 def test_settings_without_effect_are_named() -> None:

@@ -36,7 +36,7 @@ DOCUMENTS = [
 ]
 PROGRAM = re.compile(r"(?:^|[\s/])(tfpipe|train\.py)(?=\s|$)")
 # What a key of `data` cannot be without, which the text around it says.
-WITH = {"label_source": {"classes": ["cat", "dog"]}, "cache_stage": {"cache": "memory"}}
+WITH = {"label_source": {"classes": ["cat", "dog"]}}
 PROFILE = re.compile(r"python\S* (profiles/\S+\.py.*)")
 
 by_name = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.commands import COLD, ROOT, Processes, end, finish, start, start_ranks
-from tests.support.runs import SLOWLY, steps, wait_for
+from tests.support.runs import LATE, SLOWLY, steps, wait_for
 from tests.support.sample import TINY, SampleData
 from tfpipe.errors import Stopped
 
@@ -48,7 +48,7 @@ def start_pair(tmp_path: Path, request: pytest.FixtureRequest) -> Start:
         words = [sys.executable, ROOT / "train.py", "-c", config, "-l", tmp_path / "run", *args]
         words += ["--set", f"training.collectives={collectives}"]
         warm = Processes(tmp_path / "pids")
-        environ = warm.environ
+        environ = warm.environ | (LATE if SLOWLY[-1] in args else {})
         if collectives in BY_MPIRUN:
             pair = Pair([start_ranks(2, *words, **environ)], warm.pids)
         else:

@@ -14,10 +14,12 @@ from tests.support.hosts import LOGIN
 from tests.support.runs import check_epoch, read_intervals, read_metrics, steps, trained, wait_for
 from tfpipe import World, load_config
 from tfpipe.data.catalog.boxes import with_boxes
+from tfpipe.data.runtime.simulated_latency import DELAY_MS
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import Stopped
 
-SLOW = "data.storage_delay_ms=60 data.parallel.read=1 data.prefetch_buffer_size=2"
+# Each read takes 60 ms on these hosts (support/hosts.py).
+SLOW = "data.parallel.read=1 data.prefetch_buffer_size=2"
 
 
 def check_tests(run_dir: Path, config: Path) -> None:
@@ -94,7 +96,7 @@ def test_three_hosts_train_without_mpi_name_a_lost_one_and_two_go_on(lab: Lab, b
     def start(nodes: list[str], *overrides: str) -> list["subprocess.Popen[str]"]:
         words = [word for text in (*overrides, "training.collectives=auto") for word in ("--set", text)]
         train = [sys.executable if cold else "python", "train.py", "-c", lab.config, "-l", lab.run_dir, *words]
-        environ = {"WORLD_SIZE": str(len(nodes)), **shared}
+        environ = {"WORLD_SIZE": str(len(nodes)), DELAY_MS: "60", **shared}
         return [
             lab.hosts.start(node, *train, "--resume", "auto", RANK=str(rank), TORCHELASTIC_RUN_ID=nodes[-1], **environ)
             for rank, node in enumerate(nodes)

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from tests.support.loops import BATCH, LOOPS, Loop
-from tests.support.runs import SLOW, epoch_of, steps
+from tests.support.runs import LATE, SLOW, epoch_of, steps
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
+from tfpipe.data.runtime.simulated_latency import DELAY_MS
 from tfpipe.data.sources.registry import load_split
 
 loops = pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.name)
@@ -64,8 +65,9 @@ def test_storage_that_hangs_ends_the_loop_within_its_timeout(loop: Loop, config:
 @pytest.mark.full("takes a minute; a state over other numbers of ranks has tests of its own")
 @loops
 def test_every_crop_is_trained_once_however_often_it_is_killed(
-    loop: Loop, sample: SampleData, index: str, tmp_path: Path
+    loop: Loop, sample: SampleData, index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(DELAY_MS, LATE[DELAY_MS])
     data = {"test_filelist": None, "index": index, "batch_size": BATCH, **SLOW}
     config, run = sample.config(tmp_path / "c.json", data=data), tmp_path / "run"
     wanted, seen = epoch_of(config), Counter()

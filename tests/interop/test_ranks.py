@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import COLD, ROOT, end, finish, run, run_ranks, start
-from tests.support.runs import SLOWLY, check_epoch, read_metrics, steps, wait_for
+from tests.support.runs import LATE, SLOWLY, check_epoch, read_metrics, steps, wait_for
 from tests.support.sample import TINY, SampleData
 from tfpipe.errors import Stopped
 
@@ -29,7 +29,7 @@ def config(sample: SampleData, tmp_path: Path) -> Path:
 def ranks(config: Path, tmp_path: Path, request: pytest.FixtureRequest) -> list["subprocess.Popen[str]"]:
     """Two slow ranks of the backend `request.param`, which have trained three steps."""
     words = (sys.executable, ROOT / "train.py", "-c", config, "-l", tmp_path / "run", *SLOWLY)
-    environ = {**LAUNCH, **COLD, "KERAS_BACKEND": request.param}
+    environ = {**LAUNCH, **COLD, **LATE, "KERAS_BACKEND": request.param}
     processes = [start(*words, RANK=str(rank), **environ) for rank in range(2)]
 
     def close() -> None:

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 import tfpipe
 from tests.support.commands import ROOT, WARM, ensure_server, finish, start
+from tests.support.runs import LATE
 from tests.support.sample import SampleData
 from tfpipe import Config, build_dataset, load_config
 from tfpipe.errors import ConfigError
@@ -182,7 +183,7 @@ from torch.utils.data import DataLoader
 import tfpipe
 
 torch.set_num_threads(1)
-config = tfpipe.load_config(sys.argv[1], ["data.storage_delay_ms=20", "data.threads=3", "data.annotations=none"])
+config = tfpipe.load_config(sys.argv[1], ["data.threads=3", "data.annotations=none"])
 batches = DataLoader(tfpipe.torch.iterable(tfpipe.build_dataset(config)), batch_size=None)
 
 
@@ -227,7 +228,7 @@ print("leaving", flush=True)
 
 def test_nothing_is_left_behind(sample: SampleData, tmp_path: Path) -> None:
     ensure_server()
-    done = finish(start(*WARM, "-c", LEAVING, sample.config(tmp_path / "c.json")))
+    done = finish(start(*WARM, "-c", LEAVING, sample.config(tmp_path / "c.json"), **LATE))
     assert (done.code, done.out) == (0, "leaving\n"), done.err
 
 

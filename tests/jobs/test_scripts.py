@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.commands import MPI_ENVIRON, ROOT, WARM, Finished, ensure_server, finish, start
-from tests.support.runs import read_metrics, wait_for
+from tests.support.runs import LATE, read_metrics, wait_for
 from tests.support.sample import SampleData
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
@@ -349,8 +349,8 @@ def test_ranks_under_pbs_stop_in_time_and_the_next_job_goes_on(
         "SET": "data.seed=3",
     }
     log = cluster.run_dir / "positions-0.csv"
-    slow = f"{settings['SET']} data.storage_delay_ms=20 data.parallel.read=1 data.prefetch_buffer_size=2"
-    job = cluster.start("pbs", **{**settings, "SET": slow})
+    slow = f"{settings['SET']} data.parallel.read=1 data.prefetch_buffer_size=2"
+    job = cluster.start("pbs", **{**settings, **LATE, "SET": slow})
     wait_for(lambda: log.exists() and len(log.read_text().splitlines()) > 20, job)
     job.send_signal(signal.SIGUSR1)
     told = finish(job)

@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant("training/monitor/stalls.py", "LONGER = 1.25", "LONGER = 0.5"),
     # Preparing, the command line, ranks.
     Mutant("prepare/stage.py", "annotated % node.size == node.rank", "annotated % node.size == 0"),
-    Mutant("prepare/index.py", "if not bad:", "if True:"),
+    Mutant("prepare/parts.py", "if not bad:", "if True:"),
     Mutant("errors.py", "exit_code = 75", "exit_code = 74"),
     Mutant("distributed.py", "max(1, cpus // local_size)", "max(1, cpus)"),
 )

@@ -22,6 +22,7 @@ from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.native import Core, core
 from tfpipe.prepare import entries as build
+from tfpipe.prepare import parts
 from tfpipe.prepare.entries import EVERY, build_entries
 
 KINDS = ("filelist", "folders", "csv", "parquet", "coco", "tar", "tfrecord", "packed")
@@ -113,7 +114,7 @@ def test_a_file_that_has_changed_since_is_decoded_as_it_is(tmp_path: Path) -> No
 def test_what_an_interrupted_run_has_finished_is_not_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "PART", 2)
+    monkeypatch.setattr(parts, "PART", 2)
     config = written("filelist", tmp_path)
     path = build_entries(config.data, "train", World()).path
     expected = [(path / name).read_bytes() for name in ("text.npy", "starts.npy")]
@@ -180,7 +181,7 @@ def test_ranks_share_the_work(sample: SampleData, tmp_path: Path) -> None:
     alone = build_entries(data, "train", World())
     expected = (alone.path / "text.npy").read_bytes()
     shutil.rmtree(alone.path)
-    command = "from tfpipe.prepare import entries; entries.PART = 10; from tfpipe.cli import main; main()"
+    command = "from tfpipe.prepare import parts; parts.PART = 10; from tfpipe.cli import main; main()"
     ranks = run_ranks(3, sys.executable, "-c", command, "index", "-c", config, "--entry-points")
     assert ranks.out.count("entry points of 96 of 96 images") == 1
     assert (alone.path / "text.npy").read_bytes() == expected

@@ -25,6 +25,7 @@ from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare import index as index_build
+from tfpipe.prepare import parts
 from tfpipe.prepare.index import build_index, verify_index
 from tfpipe.prepare.index_rows import Images, read_rows
 
@@ -65,7 +66,7 @@ def test_what_an_interrupted_build_has_finished_is_not_made_again(
     make: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_build, "CHUNK", 10)
-    monkeypatch.setattr(index_build, "PART", 40)
+    monkeypatch.setattr(parts, "PART", 40)
     config = make().data
     whole = build_index(config, "train", World(), processes=1)
     expected = whole.path.read_bytes()
@@ -97,7 +98,7 @@ def test_what_an_interrupted_build_has_finished_is_not_made_again(
 def test_a_row_group_is_made_of_several_parts(make: Callable[..., Config], monkeypatch: pytest.MonkeyPatch) -> None:
     rows = pq.read_table(build_index(make().data, "train", World(), processes=1).path)
     for part, group, groups in ((10, 40, [40, 40, 16]), (40, 40, [40, 40, 16]), (50, 20, [20, 20, 10, 20, 20, 6])):
-        monkeypatch.setattr(index_build, "PART", part)
+        monkeypatch.setattr(parts, "PART", part)
         monkeypatch.setattr(index_build, "ROW_GROUP", group)
         made = build_index(make().data, "train", World(), processes=1)
         file = pq.ParquetFile(made.path)
@@ -160,7 +161,7 @@ def test_all_that_cannot_be_read_is_named_and_nothing_is_written(tmp_path: Path)
 
 
 def test_no_more_problems_are_named_than_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_build, "MAX_ERRORS", 3)
+    monkeypatch.setattr(parts, "MAX_ERRORS", 3)
     config = write_tree(tmp_path)
     for path in (tmp_path / "JPEGImages" / OWN).iterdir():
         path.write_text("no image")

@@ -1,4 +1,4 @@
-"""Copies of packed data: whole or a node's share, checked on the way, and continued after a kill."""
+"""Copies of packed data: checked on the way, and continued after a kill."""
 
 import os
 import random
@@ -9,15 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.batches import crops
 from tests.support.commands import finish, start
 from tests.support.routes import SMALL, samples, write_tars
 from tests.support.sample import SampleData
 from tfpipe import Config, World
 from tfpipe.cli import main
 from tfpipe.config import make_config
-from tfpipe.data.sources.packed.manifest import check_whole
-from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare.pack import PackPlan, pack
 from tfpipe.prepare.stage import Share, stage
@@ -28,7 +25,7 @@ SLOWLY = """
 import hashlib, sys, time, types
 from tfpipe.prepare import stage
 class Slow:
-    def __init__(self): self.real = hashlib.sha256()
+    def __init__(self, *data): self.real = hashlib.sha256(*data)
     def update(self, block): time.sleep(0.002), self.real.update(block)
     def hexdigest(self): return self.real.hexdigest()
 stage.BLOCK, stage.hashlib = 1024, types.SimpleNamespace(sha256=Slow)
@@ -85,22 +82,13 @@ def test_a_changed_shard_is_named_and_the_rest_is_copied(originals: dict[str, Pa
     assert contents(tmp_path / "out") == contents(originals["original"])
 
 
-@pytest.mark.parametrize(("kind", "unit"), [("original", "image"), ("raw", "box")])
-def test_a_share_holds_what_its_ranks_read(originals: dict[str, Path], tmp_path: Path, kind: str, unit: str) -> None:
-    how = {"scope": "shard", "unit": unit}
-    original = config_of(originals[kind], **how)
-    staged = stage(original.data, ["train"], tmp_path, World(), Share(1, 3))
-    copy = config_of(tmp_path, **how)
-    assert crops(copy, "train", World(1, 3), steps=8) == crops(original, "train", World(1, 3), steps=8)
-    records = sum(path.stat().st_size for path in originals[kind].glob("train-*"))
-    assert staged.copied.bytes < 0.6 * records
-    for world, scope in ((World(0, 3), "shard"), (World(1, 4), "shard"), (World(1, 3), "global")):
-        with pytest.raises(ConfigError, match=r"holds a copy for ranks 1 of 3 of the data \w+ with data\.scope"):
-            load_split(config_of(tmp_path, **{**how, "scope": scope}).data, "train", world)
-    with pytest.raises(ConfigError, match="checksums are of whole shards: verify the original"):
-        check_whole(tmp_path)
-    with pytest.raises(ConfigError, match=r"holds a copy for ranks 1 of 3 .*, and this is a copy for ranks 2 of 3"):
-        stage(original.data, ["train"], tmp_path, World(), Share(2, 3))
+def test_a_share_and_a_copy_of_other_data_are_refused(originals: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--share is for loose files, and packed data are copied whole"):
+        stage(config_of(originals["original"]).data, ["train"], tmp_path, World(), Share(1, 3))
+    stage(config_of(originals["original"]).data, ["train"], tmp_path, World())
+    with pytest.raises(ConfigError, match=r"holds a copy of other data than .*raw/train\.json: remove it, or copy to"):
+        stage(config_of(originals["raw"]).data, ["train"], tmp_path, World())
+    assert contents(tmp_path) == contents(originals["original"])
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,6 @@ SMALL = {
     "profiles/archives.py": "--members 2000",
     "profiles/augment.py": f'--recipes "RandAugment(2, 9)" --peers "torch RandAugment" "keras plain" {ONE_TURN}',
     "profiles/augment_picture.py": "--only RandAugment GaussianBlur mixup -o picture.jpg",
-    "profiles/cached.py": "--epochs 3 --turns 1",
     "profiles/collectives.py": "--turns 1 --steps 6 --model tests.support.models:tiny",
     "profiles/compare/run.py * --work random": f"--peers torch {RANDOM_ROWS} {ONE_TURN}",
     "profiles/compare/run.py * --peers tfpipe_index": ONE_TURN,

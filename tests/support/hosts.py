@@ -150,7 +150,8 @@ def make_hosts(folder: Path, shared: Sequence[Path] = (), nodes: Sequence[str] =
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "key"], check=True)
     (folder / "sshd_config").write_text(SSHD.format(folder=folder))
     # sshd and mpirun hand no environment on.
-    exported = f"export PYTHONPATH={shlex.quote(str(ROOT))} {ADDRESS}={shlex.quote(os.environ[ADDRESS])}"
+    variables = {"PYTHONPATH": str(ROOT), ADDRESS: os.environ[ADDRESS], "TFPIPE_STORAGE_DELAY_MS": "60"}
+    exported = "export " + " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
     python = f'#!/bin/sh\n{exported}\nexec {shlex.join(WARM)} "$@"\n'
     programs = {"ssh": SSH.format(folder=folder), "python": python}
     for name, text in programs.items():

@@ -23,7 +23,7 @@ def delay_one(monkeypatch: pytest.MonkeyPatch, config: Config, position: int) ->
         time.sleep(LATE_S if path.decode() == late else 0)
         return path
 
-    def slow_path(path: tf.Tensor, _: float) -> tf.Tensor:
+    def slow_path(path: tf.Tensor) -> tf.Tensor:
         return tf.ensure_shape(tf.numpy_function(wait, [path], tf.string, stateful=False), [])
 
     monkeypatch.setattr(cache, "simulate_latency", slow_path)

@@ -14,10 +14,13 @@ import numpy as np
 from tests.support.commands import ROOT, start, start_ranks
 from tfpipe import World, load_config
 from tfpipe.data.catalog.boxes import with_boxes
+from tfpipe.data.runtime.simulated_latency import DELAY_MS
 from tfpipe.data.sources.registry import load_split
 
-# 50 images a second of each rank, whatever the machine: a test can meet a run at a step of its choice.
-SLOW = {"storage_delay_ms": 20, "parallel": {"read": 1}, "prefetch_buffer_size": 2}
+# 50 images a second of each rank, by these settings and this environment, whatever the machine: a test can meet a run
+# at a step of its choice.
+SLOW = {"parallel": {"read": 1}, "prefetch_buffer_size": 2}
+LATE = {DELAY_MS: "20"}
 SLOWLY = [word for key, value in SLOW.items() for word in ("--set", f"data.{key}={json.dumps(value)}")]
 
 

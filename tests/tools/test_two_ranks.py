@@ -58,7 +58,7 @@ def ran(sample: SampleData, tmp_path_factory: pytest.TempPathFactory) -> Ran:
             Scenario(
                 "index",
                 ["index", "-c", config, "--split", "all", "--processes", "2"],
-                {"tfpipe.prepare.index.PART": 20, "tfpipe.prepare.index.CHUNK": 6},
+                {"tfpipe.prepare.parts.PART": 20, "tfpipe.prepare.index.CHUNK": 6},
             ),
             Scenario("index-stopped", ["index", "-c", str(bad / "c.json"), "--processes", "1"]),
         ],
@@ -118,7 +118,7 @@ def test_two_ranks_write_the_same_bytes_as_one(sample: SampleData, ran: Ran, tmp
     assert first.out.count("96 images") == 1 and second.out == ""
     config = load_config(sample.config(tmp_path / "c.json", data={"index": "indexes"}))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tfpipe.prepare.index.PART", 20)
+        patch.setattr("tfpipe.prepare.parts.PART", 20)
         patch.setattr("tfpipe.prepare.index.CHUNK", 6)
         for split in ("train", "test"):
             build_index(config.data, split, World(), processes=1)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.commands import Finished, Processes, finish, run_train
-from tests.support.runs import SLOWLY, read_metrics, steps, train, trained, wait_for
+from tests.support.runs import LATE, SLOWLY, read_metrics, steps, train, trained, wait_for
 from tests.support.sample import TINY, SampleData
 from tfpipe import Config, ConfigError, make_config
 from tfpipe.data.order.schedule import Schedule
@@ -23,7 +23,7 @@ SIZES = {"crop_image_size": [[0, 16], [1, 24]], "test_crop_image_size": [32, 32]
 def interrupted(config: Path, run_dir: Path, after: int) -> Finished:
     """A slow run that is told to stop once it has trained `after` steps."""
     processes = Processes(config.parent / "pids")
-    process = train(1, "-c", config, "-l", run_dir, "--resume", "auto", *SLOWLY, **processes.environ)
+    process = train(1, "-c", config, "-l", run_dir, "--resume", "auto", *SLOWLY, **LATE, **processes.environ)
     wait_for(lambda: steps(run_dir) >= after, process)
     processes.signal(signal.SIGTERM, 0)
     return finish(process)

@@ -1,6 +1,5 @@
 """The config's `data` section: how filelists, packed or remote data become batches."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -76,12 +75,6 @@ class DataConfig(Section):
     rank, meant for a disk local to the node; later runs reuse it. With scope "global" every rank ends up caching the
     whole list, with "shard" its share; training does not start if that does not fit. Changes to cached files go
     unnoticed: delete the folder. null: every epoch reads from the source."""
-    cache_stage: Literal["files", "crops"] = "files"
-    """Content of `cache`. "files": the files, as above. "crops": the resized crops, so that later epochs neither read,
-    parse nor decode: they ran at 8 times the rate of epochs without cached crops, or 6.6 times with flips, which are
-    drawn in every epoch (500x375 to 224x224, two cores); the first epoch costs a sixth more. A crop takes height x
-    width x channels bytes, 150 kB at 224x224, often more than its file. Changes to files or XMLs go unnoticed here too.
-    Not for `crop` "random_resized", whose crops differ in each epoch."""
     crop_image_size: CropSize = (224, 224)
     """Height and width of a crop, in pixels; a crop has less than 2^29 bytes. Or by epoch, for training crops that
     grow, [[0, 128], [6, 192], [12, 224]]: from epoch 6, counted from 0, they are 192x192; [[0, [128, 160]], ...] are
@@ -194,8 +187,6 @@ class DataConfig(Section):
     transform: str | None = None
     """A last stage of your own, "package.module:function": maps a batch's images and labels, as graph tensors, to new
     ones. The module is imported from sys.path or the current directory."""
-    storage_delay_ms: Annotated[float, Field(ge=0)] = 0.0
-    """Simulates slow storage: milliseconds by which every image is delayed, unless it comes from `cache`."""
     handler: str | None = None
     """Accepted so that ALCF configs run; ignored."""
 
@@ -338,13 +329,6 @@ class DataConfig(Section):
                 'num_parallel_readers 1 makes the pipeline serial, without AUTOTUNE: set it to "auto", or leave '
                 '"autotune" out of parallel.read and parallel.decode'
             )
-        if self.cache_stage == "crops" and self.cache is None:
-            yield 'cache_stage "crops" says what `cache` holds, which is null: set it to "memory" or a path'
-        if self.cache_stage == "crops" and self.crop == "random_resized":
-            yield (
-                'cache_stage "crops" keeps an image\'s crops as first cut, and crop "random_resized" draws others in '
-                'each epoch: use cache_stage "files", or crop "boxes", "center" or "full"'
-            )
         if self.mix is not None:
             yield from self.mix.misfits(min(size for _, size in by_epoch(self.batch_size)), self.num_classes)
         if self.normalize is not None:
@@ -358,7 +342,6 @@ class DataConfig(Section):
                 )
         for key, is_set, advice in (
             ("cache", self.cache is not None, "set it to null"),
-            ("storage_delay_ms", self.storage_delay_ms > 0, "set it to 0"),
             ('on_error "skip"', self.on_error == "skip", 'use "raise"'),
             ("source", self.source is not None, "use filelists"),
         ):
@@ -377,11 +360,6 @@ def _sizes_conflict(data: DataConfig) -> Iterator[str]:
     for name, (height, width) in sizes:
         if (size := height * width * data.num_channels) >= 2**29:
             yield f"{name} [{height}, {width}] makes crops of {size:,} bytes; use less than 2^29, 536,870,912"
-    if data.cache_stage == "crops" and len(by_epoch(data.crop_image_size)) > 1:
-        yield (
-            f"crop_image_size {json.dumps(by_epoch(data.crop_image_size))} changes with the epochs, and cache_stage "
-            '"crops" keeps crops of one size: use cache_stage "files", or one size'
-        )
 
 
 def unused(data: DataConfig) -> Iterator[str]:

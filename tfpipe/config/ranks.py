@@ -11,9 +11,9 @@ from tfpipe.util.json_text import leaves
 OWN = (
     # The CPUs, the memory and the disks of its host.
     "data.threads", "data.cpu_fraction", "data.parallel", "data.num_parallel_readers", "data.prefetch_buffer_size",
-    "data.memory_budget", "data.cache", "data.cache_stage",
+    "data.memory_budget", "data.cache",
     # How its host reaches the data.
-    "data.remote", "data.service", "data.storage_delay_ms",
+    "data.remote", "data.service",
 )  # fmt: skip
 
 

@@ -100,7 +100,7 @@ class TargetsConfig(Section):
             yield from self._unlike(data)
 
     def _unlike(self, data: Any) -> Iterator[str]:
-        """Yields a message for each setting that changes the place of pixels, or keeps crops without their places."""
+        """Yields a message for each setting that changes the place of pixels."""
         moving = [step.name for step in data.augment if step.name not in IN_PLACE]
         if moving:
             yield (
@@ -111,8 +111,6 @@ class TargetsConfig(Section):
             yield f'views make several crops of an image, and targets "{self.kind}" are of one: set views to []'
         if data.mix is not None:
             yield f'mix makes shares of classes, and targets "{self.kind}" has none: set mix to null'
-        if data.cache is not None and data.cache_stage == "crops":
-            yield f'cache_stage "crops" keeps crops without targets "{self.kind}": use cache_stage "files"'
         if self.kind == "mask" and data.service is not None:
             yield 'targets "mask" needs Python, which the processes of `service` do not run: set service to null'
 

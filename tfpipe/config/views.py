@@ -62,7 +62,6 @@ def views_conflict(data: Any) -> Iterator[str]:
     sizes = by_epoch(data.crop_image_size)
     for text, is_set, advice in (
         ("mix mixes the crops of a batch, and their labels", data.mix is not None, "set mix to null"),
-        ('cache_stage "crops" keeps one crop of each window', data.cache_stage == "crops", 'use "files"'),
         (f"crop_image_size {json.dumps(sizes)} changes with the epochs", len(sizes) > 1, "use one size"),
     ):
         if data.views and is_set:

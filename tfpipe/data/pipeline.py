@@ -18,7 +18,7 @@ from tfpipe.data.batch import Batch, joined, transformed
 from tfpipe.data.catalog.locate import Lookup, known_targets
 from tfpipe.data.crop_counts import own_crops
 from tfpipe.data.images.augment import augmented, choose_augment
-from tfpipe.data.images.crops import Crops, Origin, choose_windows, crop_seeds, from_first
+from tfpipe.data.images.crops import CropBatch, Crops, Origin, choose_windows, crop_seeds, from_first
 from tfpipe.data.images.decode import Decoder, EncodedImages, choose_decoder
 from tfpipe.data.images.floats import to_floats
 from tfpipe.data.images.library import ops_library
@@ -32,10 +32,8 @@ from tfpipe.data.runtime.parallelism import calls_at_once, options
 from tfpipe.data.runtime.samples import sample_blocks
 from tfpipe.data.runtime.shutdown import close_at_exit
 from tfpipe.data.runtime.stage import skip_failed_elements, stage
-from tfpipe.data.runtime.store import Store
 from tfpipe.data.service.client import served
 from tfpipe.data.service.workers import open_workers
-from tfpipe.data.sources.crop_cache import CropBatch, cached, crop_store
 from tfpipe.data.sources.reading import Encoded, known_entries, measured
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split, StoredCrops
@@ -135,8 +133,7 @@ def _delivered(dataset: tf.data.Dataset, split: Split, resume: Stream | None, wi
 
 def load(split: Split, stream: Stream, part: BlockRange = WHOLE, decoder: Decoder | None = None) -> tf.data.Dataset:
     """Builds the dataset of `Crops`, of one or several images per element; `data.service` runs this on its workers."""
-    store = crop_store(split)
-    return crop(split.read(visit(split, stream, part), store), split, store, decoder)
+    return crop(split.read(visit(split, stream, part)), split, decoder)
 
 
 def visit(split: Split, stream: Stream, part: BlockRange = WHOLE) -> tf.data.Dataset:
@@ -169,25 +166,21 @@ def _visits(split: Split, stream: Stream, look_up: LookUp, part: BlockRange = WH
     return sample_blocks(stream, split.order, split.world, end, look_up, part)
 
 
-def read(dataset: tf.data.Dataset, split: Split, store: Store | None = None) -> tf.data.Dataset:
+def read(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
     """Reads the bytes of images and XMLs, from storage or `data.cache`: `SamplePaths` -> `Encoded`.
 
-    With a store of crops (crop_cache.crop_store), reads an image's crops from it if they are there, and no file then.
     Raises ConfigError if `data.source` holds packed crops instead of images.
     """
-    return measured(split.read(dataset, store), split.config)
+    return measured(split.read(dataset), split.config)
 
 
-def crop(
-    dataset: tf.data.Dataset, split: Split, store: Store | None = None, decoder: Decoder | None = None
-) -> tf.data.Dataset:
+def crop(dataset: tf.data.Dataset, split: Split, decoder: Decoder | None = None) -> tf.data.Dataset:
     """Parses XMLs, decodes JPEGs, cuts out and resizes crops; bound by the CPU: `Encoded` -> `Crops`.
 
-    With a store of crops, cuts only those that it lacks and adds them to it. `decoder` defaults to `data.decoder`'s.
+    `decoder` defaults to `data.decoder`'s.
     """
     config, catalog = split.config, split.catalog
     flip = [split.training and view.flips for view in config.by_view]
-    shapes = [(*view.crop_image_size, config.num_channels) for view in config.by_view]
     known = known_targets(catalog, sent=config.service is not None)
     decoder = decoder or choose_decoder(config, catalog.split)
     entries = known_entries(config, catalog, show=split.world.rank == 0)
@@ -211,25 +204,18 @@ def crop(
             chosen = choose_windows(targets, sizes, visit.position, config, catalog.split, split.crops_objects)
             windows = mark_decode(from_first(chosen, visit.first_crop), visit.position)
         with tf.name_scope("decode"):
-            # The store keeps crops before mirroring, which differs in each epoch and is done below.
-            at_once = any(flip) and store is None
-            flips = flips_of(visit, windows.images, windows.numbers) if at_once else tf.zeros(0, tf.bool)
+            flips = flips_of(visit, windows.images, windows.numbers) if any(flip) else tf.zeros(0, tf.bool)
             images = EncodedImages(encoded.jpeg, None if entries is None else entries.at(visit.item))
             pixels = decoder.decode(images, sizes, windows, flips)
         crops = CropBatch(pixels, windows.images, windows.numbers, windows.labels)
         return crops if place is None else place(crops, encoded, sizes, windows, flips)
 
-    find_or_cut = cut if store is None else cached(cut, store, shapes[0])
-
     @stage("crop")
     def crop_some(encoded: Encoded) -> Crops:
-        found = find_or_cut(encoded)
-        images, owners, numbers, labels = found[:4]
-        if any(flip) and store is not None:
-            with tf.name_scope("flip"):
-                images = decoder.mirror(images, flips_of(encoded.visit, owners, numbers))
+        crops = cut(encoded)
+        images, owners, numbers, labels = crops[:4]
         positions = tf.stack([tf.gather(encoded.visit.position, owners), numbers], axis=1)
-        origin = () if image_of is None else Origin(image_of(encoded.visit.item, owners), found.frame, found.mask)
+        origin = () if image_of is None else Origin(image_of(encoded.visit.item, owners), crops.frame, crops.mask)
         return Crops(augmented(images, positions, augment), labels, positions, origin)
 
     if config.on_error == "skip":

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     import tensorflow as tf
     from typing_extensions import Self
 
-    from tfpipe.data.runtime.store import Store
-
 REPAIR = "repair it or take it out of the data; tfpipe check finds all such images"
 
 # Settings by which a pipeline reads one original file at a time: no caches, since a user can only repair the original.
@@ -37,7 +35,6 @@ SERIAL = {
     "num_parallel_readers": 1,
     "parallel": Parallel(),
     "cache": None,
-    "storage_delay_ms": 0,
     "on_error": "raise",
 }
 
@@ -142,8 +139,8 @@ class Split(ABC):
         return self.storage.contents([self.catalog.annotation(item)])[0] or b""
 
     @abstractmethod
-    def read(self, samples: "tf.data.Dataset", store: "Store | None") -> "tf.data.Dataset":
-        """Reads images, `SamplePaths` -> `Encoded`; those whose crops `store` has are not read.
+    def read(self, samples: "tf.data.Dataset") -> "tf.data.Dataset":
+        """Reads images, `SamplePaths` -> `Encoded`.
 
         Raises ConfigError if the records are no images, or settings do not suit this kind of data.
         """

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -18,6 +17,7 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.locks import locked
+from tfpipe.util.pools import in_order
 from tfpipe.util.retry import retried
 
 T = TypeVar("T")
@@ -58,14 +58,14 @@ class Staging(NamedTuple):
     def check_room(self, needs: str, size: float, *, estimated: bool = False) -> None:
         """Raises ConfigError if `size` bytes do not fit into this rank's share of the free disk space.
 
-        If the size is `estimated`, SPARE is kept free. `needs` begins the message, e.g. "the packed data needs".
+        If the size is `estimated`, as of loose files, SPARE is kept free. `needs` begins the message.
         """
         free = shutil.disk_usage(self.out).free // self.world.local_size
         if size > (1 - SPARE if estimated else 1) * free:
             kept = ", a tenth of which is kept free" if estimated else ""
+            share = ', or copy a share with --share or, under a launcher, with data.scope "shard"' if estimated else ""
             raise ConfigError(
-                f"{self.out}: {needs} {size / 1e9:.3g} GB, of {free / 1e9:.3g} GB free{kept}; use a larger disk, or "
-                'copy a share with --share or, under a launcher, with data.scope "shard"'
+                f"{self.out}: {needs} {size / 1e9:.3g} GB, of {free / 1e9:.3g} GB free{kept}; use a larger disk{share}"
             )
 
     def run(self, prepare: Callable[[], None], copy: Callable[[], "Copied"], finish: Callable[[], None]) -> "Copied":
@@ -126,18 +126,11 @@ def copy_all(
 ) -> Copied:
     """Runs `work` on each task in threads; returns the sum, that of the first tasks if there are MAX_ERRORS errors.
 
-    Two tasks for each thread are in flight: a list of millions is never all queued. `shown` reports the progress.
+    `shown` reports the progress.
     """
-    tasks, done = iter(tasks), Copied()
-
-    def results() -> Iterator[Copied]:
-        waiting = [pool.submit(work, task) for task in islice(tasks, 2 * threads)]
-        while waiting:
-            yield waiting.pop(0).result()
-            waiting += [pool.submit(work, task) for task in islice(tasks, 1)]
-
+    done = Copied()
     with ThreadPoolExecutor(threads) as pool:
-        for copied in shown(results()):
+        for copied in shown(in_order(pool, work, tasks, 2 * threads)):
             done = done.plus(copied)
             if len(done.errors) >= MAX_ERRORS:
                 break

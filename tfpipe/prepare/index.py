@@ -3,16 +3,12 @@
 An interrupted build can be continued.
 """
 
-import glob
-import os
-import shutil
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,24 +31,19 @@ from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.prepare import parts
 from tfpipe.prepare.index_rows import Images, IndexRows, read_rows
-from tfpipe.util.atomic_write import atomic_write, writing
+from tfpipe.prepare.parts import MAX_ERRORS, ImageParts
+from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.files import Stamp, stamp
-from tfpipe.util.locks import locked
 from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
-from tfpipe.util.retry import retried
 
-# Images per part (the unit that is dealt to ranks and that an interrupted build keeps), per chunk (a process's unit of
-# work) and per row group of the file. All are constant, so the file does not depend on how many ranks build it.
-PART = 5_000
+# Images per task of a process, and per row group of the file; constant, so that the file does not depend on the ranks.
 CHUNK = 1_000
 ROW_GROUP = 20_000
-PARTS = ".parts"
-MAX_ERRORS = 20
 # The crops for which training would use the index.
 PLAIN = {"crop": "boxes", "test_crop": "boxes", "unit": "image", "scope": "global"}
-ADVICE = "set data.index to a folder that can be written"
 
 
 class IndexSummary(NamedTuple):
@@ -89,17 +80,7 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     source = box_file or find_layout(config.layout, catalog.paths)
     key = index_fingerprint(catalog.paths, catalog.classes, catalog.labels, source)
     target = index_path(config, config.filelist_for(split))
-    folder = target.with_name(f"{target.name}.{key[:16]}{PARTS}")
-    parts = [range(start, min(start + PART, len(catalog))) for start in range(0, len(catalog), PART)]
-    with ExitStack() as held:
-        missing = world.from_rank0(lambda: _start(target, folder, parts, held))
-        mine = world.mine(missing)
-        failed = world.on_all(lambda: _build_parts(loaded, table, folder, mine, processes))
-        errors = [error for rank in failed for error in rank][:MAX_ERRORS]
-        if errors:
-            count = f"at least {MAX_ERRORS} problems" if len(errors) == MAX_ERRORS else f"{len(errors)} problem(s)"
-            raise ConfigError("\n  ".join([f"no index of {split} data, {count} (what is done is kept):", *errors]))
-        summary = world.from_rank0(lambda: _merge(target, folder, parts, key))
+    summary = IndexParts(loaded, target, key[:16], CHUNK, processes, key, table).run()
     # Leaves the files that every rank of a training maps (catalog/table.py).
     load_split(config.model_copy(update={"annotations": "index"}), split, world)
     return summary
@@ -121,61 +102,51 @@ def check_indexed(config: DataConfig, split: str, world: World) -> None:
         )
 
 
-def _part_path(folder: Path, part: range) -> Path:
+@dataclass(frozen=True)
+class IndexParts(ImageParts[IndexSummary]):
+    """The parts of an index."""
+
+    fingerprint: str  # of the index, the whole of `key`
+    boxes: BoxTable | None
+
+    name, task = "index", "building this index"
     # 2: those of an interrupted build by version 0.1 lack columns.
-    return folder / f"{part.start:09}-{part.stop:09}.2.arrow"
+    suffix = ".2.arrow"
 
+    def read(self, chunks: list[range], processes: int) -> Iterator[IndexRows]:
+        tasks = (images_of(self.split, self.boxes, chunk) for chunk in chunks)
+        classes = {name: number for number, name in enumerate(self.split.classes)}
+        return parallel(partial(read_rows, classes=classes), tasks, processes, __name__)
 
-@retried
-def _write_part(table: pa.Table, path: Path) -> None:
-    # Arrow IPC takes a fifth of Parquet's time, in rank 0's process, for which all others wait.
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with atomic_write(path) as unfinished, pa.OSFile(str(unfinished), "wb") as file:
-        with pa.ipc.new_file(file, table.schema, options=options) as writer:
-            writer.write_table(table)
+    def write(self, contents: list[pa.Table], path: Path) -> None:
+        # Arrow IPC takes a fifth of Parquet's time, in rank 0's process, for which all others wait.
+        table, options = pa.concat_tables(contents), pa.ipc.IpcWriteOptions(compression="lz4")
+        with atomic_write(path) as unfinished, pa.OSFile(str(unfinished), "wb") as file:
+            with pa.ipc.new_file(file, table.schema, options=options) as writer:
+                writer.write_table(table)
+
+    def merge(self, paths: list[Path]) -> IndexSummary:
+        images = annotated = boxes = 0
+        odd: Counter[str] = Counter()
+        schema = SCHEMA.with_metadata({FINGERPRINT: self.fingerprint})
+        together = max(1, ROW_GROUP // parts.PART)
+        # Dictionary encoding, the default, makes the file larger and half as fast to read: zstd finds the repetitions.
+        options = {"compression": "zstd", "use_dictionary": False}
+        with atomic_write(self.target) as unfinished, pq.ParquetWriter(unfinished, schema, **options) as writer:
+            for start in range(0, len(paths), together):
+                tables = map(_read_part, paths[start : start + together])
+                table = pa.concat_tables(tables).cast(schema).combine_chunks()
+                writer.write_table(table, row_group_size=ROW_GROUP)
+                images += len(table)
+                annotated += pc.sum(table["annotated"]).as_py()
+                boxes += len(table["box_labels"].combine_chunks().flatten())
+                odd.update(table["odd"].combine_chunks().flatten().to_pylist())
+        return IndexSummary(self.target, images, annotated, boxes, dict(odd.most_common()))
 
 
 def _read_part(path: Path) -> pa.Table:
     with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
         return reader.read_all()
-
-
-def _start(target: Path, folder: Path, parts: list[range], held: ExitStack) -> list[range]:
-    """Locks the index until `held` is closed; returns the parts that are still to be built."""
-    with writing(folder, ADVICE):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        held.enter_context(locked(target.with_name(f"{target.name}.lock"), "building this index"))
-        folder.mkdir(exist_ok=True)
-    return [part for part in parts if not _part_path(folder, part).exists()]
-
-
-def _build_parts(
-    split: Split, table: BoxTable | None, folder: Path, parts: list[range], processes: int | None
-) -> list[str]:
-    """Writes the parts whose images and XMLs can all be read; returns the errors of the others."""
-    chunks = [range(start, min(start + CHUNK, part.stop)) for part in parts for start in part[::CHUNK]]
-    catalog, world = split.catalog, split.world
-    tasks = (images_of(split, table, chunk) for chunk in chunks)
-    read = partial(read_rows, classes={name: number for number, name in enumerate(catalog.classes)})
-    errors: list[str] = []
-    try:
-        results = parallel(read, tasks, processes or world.threads or len(os.sched_getaffinity(0)), __name__)
-        shown = progress(results, len(chunks), f"reading {catalog.split} data", "chunk", world.rank == 0)
-        for part in parts:
-            rows: list[IndexRows] = list(islice(shown, -(-len(part) // CHUNK)))
-            bad = [error for chunk in rows for error in chunk.errors]
-            errors += [f"{error}; {split.remedy}" for error in bad]
-            if len(errors) >= MAX_ERRORS:
-                break
-            if not bad:
-                path = _part_path(folder, part)
-                with writing(path, ADVICE):
-                    _write_part(pa.concat_tables(chunk.table for chunk in rows), path)
-    except ConfigError as error:
-        errors.append(str(error))
-    except BrokenProcessPool:
-        errors.append(f"a process of rank {world.rank} was killed; if memory was short, use fewer: --processes")
-    return errors
 
 
 def images_of(split: Split, table: BoxTable | None, items: range) -> Images:
@@ -193,29 +164,6 @@ def images_of(split: Split, table: BoxTable | None, items: range) -> Images:
         for number, name, annotated in zip(numbers, names, catalog.annotated[part].tolist(), strict=True)
     ]
     return Images(paths, annotations, catalog.labels[part], remote=remote)
-
-
-def _merge(target: Path, folder: Path, parts: list[range], key: str) -> IndexSummary:
-    """Merges all parts into the index file; removes them, and the parts of unfinished builds of other fingerprints."""
-    images = annotated = boxes = 0
-    odd: Counter[str] = Counter()
-    schema = SCHEMA.with_metadata({FINGERPRINT: key})
-    together = max(1, ROW_GROUP // PART)
-    with writing(target, ADVICE):
-        # Dictionary encoding, the default, makes the file larger and half as fast to read: zstd finds the repetitions.
-        options = {"compression": "zstd", "use_dictionary": False}
-        with atomic_write(target) as unfinished, pq.ParquetWriter(unfinished, schema, **options) as writer:
-            for start in range(0, len(parts), together):
-                paths = [_part_path(folder, part) for part in parts[start : start + together]]
-                table = pa.concat_tables(map(_read_part, paths)).cast(schema).combine_chunks()
-                writer.write_table(table, row_group_size=ROW_GROUP)
-                images += len(table)
-                annotated += pc.sum(table["annotated"]).as_py()
-                boxes += len(table["box_labels"].combine_chunks().flatten())
-                odd.update(table["odd"].combine_chunks().flatten().to_pylist())
-        for other in target.parent.glob(f"{glob.escape(target.name)}.*{PARTS}"):
-            shutil.rmtree(other)
-    return IndexSummary(target, images, annotated, boxes, dict(odd.most_common()))
 
 
 def verify_index(config: DataConfig, split: str) -> str:

@@ -6,7 +6,7 @@ import math
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -29,11 +29,11 @@ from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.native import BUILD, core
+from tfpipe.prepare.parts import Job
 from tfpipe.prepare.pictures import Add, Picture, examples, pictures, pixels, tfrecords
 from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.files import sha256, stamp
 from tfpipe.util.json_text import differences
-from tfpipe.util.locks import locked
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
 
@@ -51,7 +51,6 @@ SAME = {
     "flip": False,
     "cache": None,
     "service": None,
-    "storage_delay_ms": 0.0,
     "class_weights": None,
     "repeats": 1,
 }
@@ -140,28 +139,25 @@ class Work:
         weights = {} if self.weights is None else {"weights": hashlib.sha256(self.weights.tobytes()).hexdigest()}
         return {**settings, **weights, "shard count": len(self.shards)}
 
-    def start(self, held: ExitStack) -> list[int]:
-        """Locks the folder until `held` is closed; returns the shards that are still to be written.
+    def start(self) -> list[int]:
+        """Returns the shards that are still to be written.
 
-        Raises ConfigError if the folder holds a different pack or cannot be written, or the disk is too small.
+        Raises ConfigError if the folder holds a different pack, or the disk is too small.
         """
         folder, manifest, parts = self.shards.folder, self.shards.manifest, self.shards.parts
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            held.enter_context(locked(folder / LOCK, "packing into this folder"))
-            if manifest.exists():
-                packed = Manifest.read(manifest)
-                self._check_same(packed.about, manifest)
-                packed.check_sizes(folder)
-                self._check_images(packed)
-                return []
-            parts.mkdir(exist_ok=True)
-            settings_path = parts / ABOUT
-            if settings_path.exists():
-                self._check_same(json.loads(settings_path.read_text()), settings_path)
-            else:
-                with atomic_write(settings_path) as partial:
-                    partial.write_text(json.dumps(self.about))
+        if manifest.exists():
+            packed = Manifest.read(manifest)
+            self._check_same(packed.about, manifest)
+            packed.check_sizes(folder)
+            self._check_images(packed)
+            return []
+        parts.mkdir(exist_ok=True)
+        settings_path = parts / ABOUT
+        if settings_path.exists():
+            self._check_same(json.loads(settings_path.read_text()), settings_path)
+        else:
+            with atomic_write(settings_path) as partial:
+                partial.write_text(json.dumps(self.about))
         missing = [shard for shard in range(len(self.shards)) if not self._is_done(shard)]
         self._check_space(missing)
         return missing
@@ -189,18 +185,17 @@ class Work:
     def finish(self) -> PackSummary:
         """Writes the tables and the manifest unless they exist, and removes temporary files."""
         folder, manifest = self.shards.folder, self.shards.manifest
-        with writing(folder):
-            if not manifest.exists():
-                parts = [pq.read_table(self.shards.part(shard)) for shard in range(len(self.shards))]
-                entries = [
-                    {"name": self.shards.path(shard).name, "records": len(part), **_read_about(part.schema)}
-                    for shard, part in enumerate(parts)
-                ]
-                tables = write_tables(folder, self.split.catalog, _records(parts), self.weights)
-                with atomic_write(manifest) as partial:
-                    partial.write_text(Manifest(self.about, entries, tables).text())
-            for leftover in folder.glob(f".{PREFIX[self.split.catalog.split]}[-.]*"):
-                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+        if not manifest.exists():
+            parts = [pq.read_table(self.shards.part(shard)) for shard in range(len(self.shards))]
+            entries = [
+                {"name": self.shards.path(shard).name, "records": len(part), **_read_about(part.schema)}
+                for shard, part in enumerate(parts)
+            ]
+            tables = write_tables(folder, self.split.catalog, _records(parts), self.weights)
+            with atomic_write(manifest) as partial:
+                partial.write_text(Manifest(self.about, entries, tables).text())
+        for leftover in folder.glob(f".{PREFIX[self.split.catalog.split]}[-.]*"):
+            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         written = Manifest.read(manifest)
         records, size = (sum(entry[name] for entry in written.shards) for name in ("records", "bytes"))
         return PackSummary(manifest, len(self.split.catalog), records, len(self.shards), size)
@@ -306,12 +301,9 @@ def pack(config: DataConfig, split: str, folder: Path, plan: PackPlan, world: Wo
     if plan.kind == "coefficients" and not all(world.on_all(lambda: core() is not None)):
         raise ConfigError(f"only the decoder in C reads coefficients, and it is not built: {BUILD}")
     work = plan_work(config, split, folder, plan, world)
-    with ExitStack() as held:
-        missing = world.from_rank0(lambda: work.start(held))
-        errors = [error for rank in world.on_all(lambda: work.write(world.mine(missing))) for error in rank]
-        if errors:
-            raise ConfigError("\n  ".join([f"{split} data is not all packed (finished shards are kept):", *errors]))
-        return world.from_rank0(work.finish)
+    unfinished = f"{split} data is not all packed (finished shards are kept):"
+    job = Job(folder, folder / LOCK, "packing into this folder", unfinished)
+    return job.run(world, work.start, work.write, work.finish)
 
 
 def _check_config(config: DataConfig, split: str, kind: Kind) -> None:

@@ -1,6 +1,6 @@
 """Copies a filelist's data to a node-local disk before a job; training then reads it from there.
 
-Packed data is copied to OUT as it is, or only the records of the node's ranks. For other data, writes:
+Packed data is copied to OUT as it is. For other data, writes:
 
 OUT/train.txt, OUT/val.txt      filelists of the copies, in the same order as the originals
 OUT/train.index.parquet         copy of the list's index if there is one; XMLs are not copied then
@@ -10,13 +10,12 @@ OUT/HOST/PATH, OUT/PATH         the files, under the server's or bucket's name a
 import functools
 import hashlib
 import os
-import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice, repeat
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -27,8 +26,7 @@ from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.load import reads_boxes
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.order.sampling import evenly_spaced
-from tfpipe.data.sources.packed.manifest import Manifest, NodeShare, manifest_digest, manifest_path
-from tfpipe.data.sources.packed.shards import Records
+from tfpipe.data.sources.packed.manifest import Manifest, manifest_path
 from tfpipe.data.sources.packed.source import Packed
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath
@@ -73,10 +71,10 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
     """Copies the files that training reads to `out`; skips files that exist there with the right size.
 
     With several ranks, copies to a disk of each node. With `data.scope` "shard", a node gets the images of its ranks in
-    a training with as many ranks; otherwise it gets all, dealt out to its ranks. It always gets all XMLs, since
-    training needs to know of the whole list which images have one and how many crops there are. `config` is that of the
-    training that will read the copy; `out` is created if missing; `share` selects other images than those described
-    above. Every rank must call.
+    a training with as many ranks; otherwise it gets all, dealt out to its ranks. It always gets packed data whole, and
+    all XMLs, since training needs to know of the whole list which images have one and how many crops there are.
+    `config` is that of the training that will read the copy; `out` is created if missing; `share` selects other images
+    than those described above. Every rank must call.
 
     Raises:
         ConfigError: `data.source` is of a kind that cannot be copied, a list cannot be used, `out` cannot be written,
@@ -84,13 +82,14 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
         TfpipeError: files cannot be copied; the message names up to 20 of them, and the copied ones stay.
     """
     out = out.absolute()
+    staging = Staging(out, world, share)
     source = open_source(config)
     source.check_use("stage")
     source.check("test" in splits)
     if config.targets.kind == "mask":
         raise ConfigError('tfpipe stage copies no masks, and data.targets is "mask": copy the folders of both yourself')
     if isinstance(source, Packed):
-        return stage_shards(source, config, splits, out, world, share)
+        return _stage_packed(source.folder, splits, staging)
     config = config.model_copy(update={"cache": None, "remote": config.remote.model_copy(update={"cache": None})})
     plans = {split: _plan(config, split, out, world, share) for split in splits}
     boxed = [split for split, plan in plans.items() if reads_boxes(config, split, plan.split.catalog.paths)]
@@ -99,7 +98,6 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
             f"the {boxed[0]} data has boxes and the other is a folder without XMLs, which no one config reads from "
             "the copies: stage them one at a time, with --split train and --split test"
         )
-    staging = Staging(out, world, share)
 
     def copy() -> Copied:
         return functools.reduce(Copied.plus, (_copy(plan, staging) for plan in plans.values()))
@@ -204,124 +202,67 @@ def _whole(config: DataConfig, plans: dict[str, StagePlan]) -> bool:
     )
 
 
-class ShardCopy(NamedTuple):
-    """A shard or table to copy."""
+def _stage_packed(folder: AnyPath, splits: list[str], staging: Staging) -> Staged:
+    """Copies packed data as `stage` does files, but whole; the manifests come last: if they exist, all files do.
 
-    source: AnyPath
-    size: int  # bytes
-    sha256: str
-    ranges: np.ndarray | None = None  # int64 [n, 2]: beginnings and ends of the parts to copy, in bytes; None for all
-
-    @property
-    def wanted(self) -> int:
-        """Bytes to copy."""
-        return self.size if self.ranges is None else int(np.diff(self.ranges).sum())
-
-
-def stage_shards(
-    source: Packed, config: DataConfig, splits: list[str], out: Path, world: World, share: Share | None
-) -> Staged:
-    """Copies packed data to `out`, as `stage` does files; the manifests come last, so if they exist, all files do.
-
-    With `data.scope` "shard" or a `share` only the records of the node's ranks are copied, and the shards have holes
-    for the others. Whole files are compared with the manifest's checksums on the way.
-
-    Raises:
-        ConfigError: the data cannot be used, `out` cannot be written or holds another copy, or the disk is too small.
-        TfpipeError: files cannot be copied, or are not as they were packed; the copied ones stay.
+    The files are compared with the manifest's checksums on the way.
     """
-    if isinstance(source.folder, Path) and out.resolve() == source.folder.resolve():
+    out, world = staging.out, staging.world
+    if staging.share is not None:
+        raise ConfigError("--share is for loose files, and packed data are copied whole: leave it out")
+    if isinstance(folder, Path) and out.resolve() == folder.resolve():
         raise ConfigError(f"--out is the folder of the packed data itself, {out}")
-    manifests = {split: Manifest.read(manifest_path(source.folder, split)) for split in splits}
-    shares = {split: _share(source.folder, split, config, world, share) for split in splits}
-    parts = [part for split in splits for part in _parts(source, manifests[split], split, world, shares[split])]
-    mine = parts if share is not None else parts[world.local_rank :: world.local_size]
-    staging = Staging(out, world, share)
+    paths = [manifest_path(folder, split) for split in splits]
+    manifests = [Manifest.read(path) for path in paths]
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
+    files = [file for manifest in manifests for file in (*manifest.shards, *manifest.tables)]
+    rank_files = files[world.local_rank :: world.local_size]
 
     def prepare() -> None:
-        for split in splits:
-            shares[split].hold(out, split)
+        for path, digest in zip(paths, digests, strict=True):
+            note = out / f".{path.name}.staged"
+            if not note.exists():
+                with atomic_write(note) as unfinished:
+                    unfinished.write_text(digest)
+            elif note.read_text() != digest:
+                raise ConfigError(f"{out} holds a copy of other data than {path}: remove it, or copy to another folder")
 
     def copy() -> Copied:
-        missing = sum(part.wanted for part in mine if not (out / part.source.name).exists())
+        missing = sum(file["bytes"] for file in rank_files if not (out / file["name"]).exists())
         staging.check_room("the packed data needs", missing)
-        shown = partial(progress, total=len(mine), label="copying packed data", unit="file", show=world.rank == 0)
-        return copy_all(partial(_copied, staging), mine, SHARDS_TOGETHER, shown)
+        shown = partial(progress, total=len(rank_files), label="copying packed data", unit="file", show=world.rank == 0)
+        return copy_all(partial(_copied, staging, folder), rank_files, SHARDS_TOGETHER, shown)
 
     def finish() -> None:
-        for split in splits:
-            path = manifest_path(source.folder, split)
-            with atomic_write(out / path.name, sync=True) as target:
-                target.write_bytes(path.read_bytes())
+        for path in paths:
+            with atomic_write(out / path.name, sync=True) as unfinished:
+                unfinished.write_bytes(path.read_bytes())
 
     return Staged(staging.run(prepare, copy, finish), [f"data.source.path={out}"])
 
 
-def _share(folder: AnyPath, split: str, config: DataConfig, world: World, share: Share | None) -> NodeShare:
-    """Returns the ranks whose images this node needs."""
-    key = manifest_digest(folder, split)
-    if share is not None:
-        return NodeShare(key, share.size, (share.rank,))
-    if config.scope != "shard" or world.size == 1:
-        return NodeShare(key, 1)
-    hosts = world.gather(socket.gethostname())
-    ranks = [rank for rank, host in enumerate(hosts) if host == hosts[world.rank]] if len(hosts) > 1 else [world.rank]
-    return NodeShare(key, world.size, tuple(ranks))
-
-
-def _parts(source: Packed, manifest: Manifest, split: str, world: World, share: NodeShare) -> Iterator[ShardCopy]:
-    loaded = None if share.whole else source.open(split, world)
-    ranges = repeat(None) if loaded is None else _ranges(loaded, loaded.shards.records, share, len(manifest.shards))
-    for shard, parts in zip(manifest.shards, ranges, strict=False):
-        yield ShardCopy(source.folder / shard["name"], shard["bytes"], shard["sha256"], parts)
-    for table in manifest.tables:
-        yield ShardCopy(source.folder / table["name"], table["bytes"], table["sha256"])
-
-
-def _ranges(split: Split, records: Records, share: NodeShare, shards: int) -> Iterator[np.ndarray]:
-    """Yields int64 [n, 2] for each shard: the beginnings and ends of the records that the ranks of a share read."""
-    needed = np.zeros(len(split.catalog), bool)
-    boxes = split.catalog.sampled_boxes
-    for rank in share.ranks:
-        needed[slice(rank, None, share.size) if boxes is None else boxes.images[rank :: share.size]] = True
-    for shard in range(shards):
-        in_shard = np.flatnonzero((records.shard == shard) & needed[records.image])
-        in_shard = in_shard[np.argsort(records.offset[in_shard])]
-        yield np.stack([records.offset[in_shard], records.offset[in_shard] + records.length[in_shard]], axis=1)
-
-
-def _copied(staging: Staging, part: ShardCopy) -> Copied:
-    """Copies a file unless it is there; returns errors instead of raising them."""
-    target = staging.out / part.source.name
-    if target.exists() and target.stat().st_size == part.size:
+def _copied(staging: Staging, folder: AnyPath, file: dict[str, Any]) -> Copied:
+    """Copies a file of a manifest unless it is there; returns errors instead of raising them."""
+    source, target = folder / file["name"], staging.out / file["name"]
+    if target.exists() and target.stat().st_size == file["bytes"]:
         return Copied(there=1)
     try:
-        retried(_copy_shard)(part, target, staging.scratch)
+        retried(_copy_shard)(source, file, target, staging.scratch)
     except OSError as error:
-        return Copied(errors=(f"cannot copy {part.source} to {target}: {error.strerror or error}",))
+        return Copied(errors=(f"cannot copy {source} to {target}: {error.strerror or error}",))
     except ValueError as error:
-        return Copied(errors=(f"{part.source} {error}: find all such files with tfpipe pack --verify",))
-    return Copied(files=1, bytes=part.wanted)
+        return Copied(errors=(f"{source} {error}: find all such files with tfpipe pack --verify",))
+    return Copied(files=1, bytes=file["bytes"])
 
 
-def _copy_shard(part: ShardCopy, target: Path, scratch: Path) -> None:
+def _copy_shard(source: AnyPath, file: dict[str, Any], target: Path, scratch: Path) -> None:
     """Copies a file, atomically and to the disk; raises OSError, or ValueError if it is not as it was packed."""
     digest, size = hashlib.sha256(), 0
-    with part.source.open() if isinstance(part.source, UrlPath) else part.source.open("rb", buffering=0) as file:
+    with source.open() if isinstance(source, UrlPath) else source.open("rb", buffering=0) as shard:
         with atomic_write(target, sync=True, scratch=scratch) as unfinished, unfinished.open("wb") as copy:
-            if part.ranges is None:
-                while block := file.read(BLOCK):
-                    digest.update(block)
-                    copy.write(block)
-                    size += len(block)
-                if (size, digest.hexdigest()) != (part.size, part.sha256):
-                    raise ValueError("is not what was packed")
-            else:
-                copy.truncate(part.size)
-                for start, end in part.ranges.tolist():
-                    file.seek(start)
-                    block = file.read(end - start)
-                    if len(block) != end - start:
-                        raise ValueError("is not what was packed")
-                    copy.seek(start)
-                    copy.write(block)
+            while block := shard.read(BLOCK):
+                digest.update(block)
+                copy.write(block)
+                size += len(block)
+            if (size, digest.hexdigest()) != (file["bytes"], file["sha256"]):
+                raise ValueError("is not what was packed")

@@ -1,4 +1,4 @@
-"""Runs Python work that holds the GIL in several processes."""
+"""Runs Python work that holds the GIL in several processes, and work of any pool in order."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from multiprocessing import parent_process
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from types import ModuleType
@@ -32,14 +32,19 @@ def parallel(work: Callable[[A], B], tasks: Iterable[A], processes: int, preload
     # A fork of this process would copy locks that MPI's and TensorFlow's threads hold.
     context = _Context()
     context.set_forkserver_preload([preload])
-    waiting: deque[Future[B]] = deque()
     with ProcessPoolExecutor(processes, context, _start_worker) as pool:
-        for task in tasks:
-            waiting.append(pool.submit(work, task))
-            if len(waiting) > AHEAD * processes:
-                yield waiting.popleft().result()
-        while waiting:
+        yield from in_order(pool, work, tasks, AHEAD * processes)
+
+
+def in_order(pool: Executor, work: Callable[[A], B], tasks: Iterable[A], ahead: int) -> Iterator[B]:
+    """Yields the results of `work` in order, with `ahead` tasks in flight: a list of millions is never all queued."""
+    waiting: deque[Future[B]] = deque()
+    for task in tasks:
+        waiting.append(pool.submit(work, task))
+        if len(waiting) > ahead:
             yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 class _Main(ModuleType):

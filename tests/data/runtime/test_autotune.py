@@ -11,6 +11,7 @@ from tests.support.sample import SampleData
 from tfpipe import World, build_dataset, load_config
 from tfpipe.data.pipeline import stage_names
 from tfpipe.data.runtime.autotune import Stage, since, stages, tuned
+from tfpipe.data.runtime.simulated_latency import DELAY_MS
 from tfpipe.data.sources.registry import load_split
 from tfpipe.prepare.index import build_index
 from tfpipe.prepare.pack import PackPlan, pack
@@ -24,10 +25,11 @@ def test_between_two_accounts_a_stage_has_done_the_difference() -> None:
 
 @pytest.mark.parametrize(("dtype", "annotations"), [("uint8", "xml"), ("float32", "xml"), ("uint8", "index")])
 def test_every_stage_is_counted_under_its_own_name(
-    sample: SampleData, tmp_path: Path, dtype: str, annotations: str
+    sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, annotations: str
 ) -> None:
     """Also when a map that does nothing is left out, and when another follows that has the clock."""
-    given = {"dtype": dtype, "storage_delay_ms": 3, "annotations": annotations, "index": str(tmp_path)}
+    monkeypatch.setenv(DELAY_MS, "3")
+    given = {"dtype": dtype, "annotations": annotations, "index": str(tmp_path)}
     config = load_config(sample.config(tmp_path / "c.json", data=given))
     if annotations == "index":
         build_index(config.data, "train", World(), 1)

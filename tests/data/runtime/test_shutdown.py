@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.commands import WARM, finish, start
 from tests.support.sample import SampleData
+from tfpipe.data.runtime.simulated_latency import DELAY_MS
 
 PROGRAM = """
 import sys
@@ -19,8 +20,8 @@ next(batches)
 @pytest.mark.parametrize("late", [0, 300])
 def test_a_program_ends_while_images_are_decoded(sample: SampleData, tmp_path: Path, late: int) -> None:
     config = sample.config(tmp_path / "c.json")
-    sets = [f"data.storage_delay_ms={late}", "data.crop_image_size=[512, 512]", "data.prefetch_buffer_size=64"]
-    done = finish(start(*WARM, "-c", PROGRAM, config, *sets))
+    sets = ["data.crop_image_size=[512, 512]", "data.prefetch_buffer_size=64"]
+    done = finish(start(*WARM, "-c", PROGRAM, config, *sets, **{DELAY_MS: str(late)}))
     assert done.code == 0, done.err
 
 

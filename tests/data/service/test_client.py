@@ -237,7 +237,6 @@ def test_urls_are_refused() -> None:
     ("data", "said"),
     [
         ({"cache": "memory"}, "cache needs Python"),
-        ({"storage_delay_ms": 1.0}, "storage_delay_ms needs Python"),
         ({"how": {}}, "give either workers"),
         ({"how": {"workers": 1, "address": "a:1"}}, "give either workers"),
         ({"how": {"address": "grpc://a:1"}}, "address"),

@@ -19,6 +19,7 @@ from tfpipe.config import Config, DataConfig, Service, load_config
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.runtime.autotune import Tuned
 from tfpipe.data.runtime.parallelism import calls_at_once
+from tfpipe.data.runtime.simulated_latency import DELAY_MS
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.native import decoder_name
 from tfpipe.tools import measure as engine
@@ -367,8 +368,9 @@ def test_what_is_compared_is_measured_in_turns(
 
 
 @pytest.mark.full("a verdict on real times: test_what_bounds_is_named_with_the_key_to_change has made-up ones")
-def test_a_slow_read_is_found(sample: SampleData, tmp_path: Path) -> None:
-    sets = ["data.threads=2", "data.storage_delay_ms=20", "data.parallel.read=2"]
+def test_a_slow_read_is_found(sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DELAY_MS, "20")
+    sets = ["data.threads=2", "data.parallel.read=2"]
     config = load_config(sample.config(tmp_path / "c.json"), sets)
     found = bench.run(config, World(threads=2), BenchPlan(seconds=1.0, repeats=1, stages=True))
     assert bound(found)[:2] == ("wait", "read"), found.costs

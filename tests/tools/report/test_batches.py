@@ -27,7 +27,7 @@ def test_the_batch_that_waited_for_a_late_sample_is_named_with_the_file(
     make: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Images one after the other, each by itself: the wait for the late one is that of its batch alone.
-    config = make(num_parallel_readers=1, prefetch_buffer_size=0, decoder="graph", storage_delay_ms=1)
+    config = make(num_parallel_readers=1, prefetch_buffer_size=0, decoder="graph")
     late = delay_one(monkeypatch, config, 45)
     trace(config, World(), Window(0, 8), tmp_path / "run")
     assert main(["report", str(tmp_path / "run"), "--per-batch", str(tmp_path / "b.csv")]) == 0
@@ -42,7 +42,7 @@ def test_the_batch_that_waited_for_a_late_sample_is_named_with_the_file(
 def test_samples_are_timed_in_a_parallel_pipeline_too(
     make: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = make(storage_delay_ms=1, parallel={"read": 2, "decode": 1}, prefetch_buffer_size=1)
+    config = make(parallel={"read": 2, "decode": 1}, prefetch_buffer_size=1)
     # Samples are timed from the first step on; batches that are made before it have been used when the window begins.
     late = delay_one(monkeypatch, config, 140)
     trace(config, World(), Window(8, 19), tmp_path / "run")

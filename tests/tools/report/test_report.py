@@ -15,6 +15,7 @@ from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.config import DataConfig
+from tfpipe.data.runtime.simulated_latency import DELAY_MS
 from tfpipe.data.runtime.tracing import Window
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.bench import trace as take_trace
@@ -239,8 +240,11 @@ def test_a_recorded_trace_is_read_stage_by_stage(recorded: Path) -> None:
 
 
 @pytest.mark.full("xprof, which reads the marks, is large: recorded traces are above")
-def test_a_real_trace_has_its_stages_and_its_folder_is_a_run(sample: SampleData, tmp_path: Path) -> None:
-    config = load_config(sample.config(tmp_path / "c.json"), ["data.storage_delay_ms=10"])
+def test_a_real_trace_has_its_stages_and_its_folder_is_a_run(
+    sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DELAY_MS, "10")
+    config = load_config(sample.config(tmp_path / "c.json"), ["data.seed=10"])
     take_trace(config, World(threads=2), Window(5, 21), tmp_path / "run")
     found = load_run(tmp_path / "run")
     assert [step.number for step in found.trace.steps] == list(range(5, 21))
@@ -251,7 +255,7 @@ def test_a_real_trace_has_its_stages_and_its_folder_is_a_run(sample: SampleData,
     # An image a call in one, 32 in the other; a batch of 16 needs a little more than half of 32 images.
     assert 5 < stages["read"].calls / stages["decode"].calls < 64
     assert found.at_once["read"] == 64 and found.at_once["crop"] == 3
-    assert found.data.storage_delay_ms == 10
+    assert found.data.seed == 10
     # TensorBoard measures between marks of steps that say that they are its roots.
     from xprof.profile_data import ProfileData
 

@@ -45,9 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     if args.verify is not None:
-        from tfpipe.data.sources.packed.manifest import check_whole, verify
+        from tfpipe.data.sources.packed.manifest import verify
 
-        check_whole(args.verify)
         print(verify(args.verify))
         return
     if args.out is None:

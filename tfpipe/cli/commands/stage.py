@@ -1,7 +1,7 @@
 """Copies a filelist's data, or packed data, to a local disk before a job.
 
 Under mpirun or srun, it copies to each node's own disk. With data.scope "shard", each node gets only its ranks' share
-of the images.
+of loose files.
 """
 
 import argparse

@@ -57,6 +57,17 @@ class Windows(NamedTuple):
     labels: tf.Tensor  # int32 [k]
 
 
+class CropBatch(NamedTuple):
+    """The crops of n images, one image after the other."""
+
+    pixels: tf.Tensor  # uint8 [k, height, width, channels]; with `data.views` a tuple of these, by view
+    images: tf.Tensor  # int64 [k]: number of the image, ascending
+    numbers: tf.Tensor  # int64 [k]: number of the crop in its image
+    labels: tf.Tensor  # int32 [k]
+    frame: Any = ()  # as in Origin
+    mask: Any = ()
+
+
 class Origin(NamedTuple):
     """The images of k crops, and what else `data.targets` need of them until they are in batches."""
 

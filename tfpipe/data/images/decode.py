@@ -36,8 +36,6 @@ class Decoder(NamedTuple):
     images: int
     """Number of images per call."""
     decode: Decode
-    mirror: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-    """(crops (uint8 [k, height, width, channels]), which of them to mirror (bool [k])) -> crops."""
     sizes: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
     """(images (string [n]), their sizes (int32 [n, 2]: height, width; 0: unknown)) -> sizes, all known."""
 
@@ -50,10 +48,10 @@ def choose_decoder(config: DataConfig, split: str = "train") -> Decoder:
     library, targets = native_library(config), [target_of(view, split) for view in config.by_view]
     sizes = partial(_sizes_within, library=library, most=config.max_pixels)
     if library is None:
-        return Decoder(1, _decoder_in_graph(config, targets), mirror, sizes)
+        return Decoder(1, _decoder_in_graph(config, targets), sizes)
     decode = _decoder_in_c(library, config, targets)
     images = config.batch_size if NATIVE_IMAGES < config.batch_size <= MOST_IMAGES else NATIVE_IMAGES
-    return Decoder(images, decode, partial(_mirror_in_c, library=library), sizes)
+    return Decoder(images, decode, sizes)
 
 
 def _sizes_within(images: tf.Tensor, sizes: tf.Tensor, library: Native | None, most: int) -> tf.Tensor:
@@ -126,17 +124,6 @@ def _decoder_in_c(library: Native, config: DataConfig, targets: list[Target]) ->
         return crops if config.views else crops[0]
 
     return decode
-
-
-def _mirror_in_c(crops: tf.Tensor, flips: tf.Tensor, library: Native) -> tf.Tensor:
-    """Mirrors crops in one op; in TensorFlow's a crop of 224x224 takes 75 microseconds."""
-    _, height, width, channels = crops.shape
-    count = tf.shape(crops)[0]
-    # One below the other the crops are an image, and each of them a window of its own size.
-    windows = tf.stack([tf.range(count) * height, *(tf.fill([count], side) for side in (0, height, width))], axis=1)
-    image = tf.reshape(crops, [-1, width, channels])
-    mirrored = library.resize(image, windows, flips, height=height, width=width, kernel=KERNELS.index("bilinear"))
-    return tf.ensure_shape(mirrored, crops.shape)
 
 
 def _decoder_in_graph(config: DataConfig, targets: list[Target]) -> Decode:

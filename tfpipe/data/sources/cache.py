@@ -26,17 +26,16 @@ ReadFile = Callable[[tf.Tensor, tf.Tensor, str], tf.Tensor]
 def reader(split: Split) -> ReadFile:
     """Returns a function that reads files through the cache set by `data.cache`; empty files are never cached.
 
-    Raises ConfigError as open_stores does.
+    Raises ConfigError if this rank's share of the data does not fit, or the cache folder cannot be created or written.
     """
     config = split.config
     library = None if config.on_error == "skip" else native_library(config)
     read_path = read_with_retries if config.on_error == "skip" else tf.io.read_file
-    cached = config.cache is not None and config.cache_stage == "files"
-    stores = open_stores(split, KINDS, len(split.catalog), _name(split)) if cached else {}
+    cached = config.cache is not None
+    stores = _open_stores(split) if cached else {}
 
     def read_file(path: tf.Tensor, kind: str) -> tf.Tensor:
-        delayed = kind == ".jpg" and config.storage_delay_ms
-        path = simulate_latency(path, config.storage_delay_ms) if delayed else path
+        path = simulate_latency(path) if kind == ".jpg" else path
         return read_path(path) if library is None else tf.ensure_shape(library.read(path), [])
 
     def read(item: tf.Tensor, path: tf.Tensor, kind: str) -> tf.Tensor:
@@ -65,38 +64,30 @@ def read_with_retries(path: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(contents, [])
 
 
-def open_stores(split: Split, kinds: tuple[str, ...], count: int, name: str) -> dict[str, Store]:
-    """Opens a store for each of `kinds`, in memory or on disk as `data.cache` sets it, for numbers below `count`.
-
-    Raises ConfigError if this rank's share of the data does not fit, or the cache folder cannot be created or written.
-    """
+def _open_stores(split: Split) -> dict[str, Store]:
+    """Opens a store for each of KINDS, in memory or on disk as `data.cache` sets it."""
     if not isinstance(split.config.cache, Path):  # "memory"
         check_space(split)
-        return {kind: in_memory() for kind in kinds}
-    folder = cache_folder(split, split.config.cache, name)
+        return {kind: in_memory() for kind in KINDS}
+    folder = _folder(split, split.config.cache)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "writable").write_text("")
-        kept = kept_in(folder, kinds, count)
+        kept = kept_in(folder, KINDS, len(split.catalog))
     except OSError as error:
         raise ConfigError(f"data.cache: cannot use the folder {folder}: {error.strerror}") from error
     check_space(split, int(kept[:, 0].sum()))
-    return {kind: on_disk(folder, kind, kept[:, number]) for number, kind in enumerate(kinds)}
-
-
-def cache_folder(split: Split, root: Path, name: str) -> Path:
-    """Returns the folder of this rank's cache `name` below `root`."""
-    return root / f"tfpipe-{name}-{split.world.rank}of{split.world.size}"
+    return {kind: on_disk(folder, kind, kept[:, number]) for number, kind in enumerate(KINDS)}
 
 
 def evict(split: Split, item: int) -> None:
     """Deletes the files of image `item` from a cache on disk, so that they are read again after a repair."""
     if isinstance(split.config.cache, Path):
-        folder = cache_folder(split, split.config.cache, _name(split))
+        folder = _folder(split, split.config.cache)
         for kind in KINDS:
             file_in(folder, item, kind).unlink(missing_ok=True)
 
 
-def _name(split: Split) -> str:
-    """Returns the name of the cache of a split's files."""
-    return split.catalog.paths.digest[:16]
+def _folder(split: Split, root: Path) -> Path:
+    """Returns the folder of this rank's cache below `root`."""
+    return root / f"tfpipe-{split.catalog.paths.digest[:16]}-{split.world.rank}of{split.world.size}"

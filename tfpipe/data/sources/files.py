@@ -19,8 +19,6 @@ from tfpipe.util.files import read_whole
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tfpipe.data.runtime.store import Store
-
 
 class Files(BaseSource):
     """Images that are lines of filelists, each with an XML or none."""
@@ -52,10 +50,10 @@ class FileSplit(Split):
     def image(self, item: int) -> bytes:
         return read_whole(self.catalog.paths[item])
 
-    def read(self, samples: "tf.data.Dataset", store: "Store | None") -> "tf.data.Dataset":
+    def read(self, samples: "tf.data.Dataset") -> "tf.data.Dataset":
         from tfpipe.data.sources.reading import read_files
 
-        return read_files(samples, self, store)
+        return read_files(samples, self)
 
     def evict(self, item: int) -> None:
         from tfpipe.data.sources.cache import evict

@@ -20,9 +20,7 @@ from tfpipe.data.runtime.columns import Lines, columns
 from tfpipe.data.runtime.marks import mark_read
 from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.data.runtime.stage import skip_failed_elements, stage
-from tfpipe.data.runtime.store import Store
 from tfpipe.data.sources.cache import reader
-from tfpipe.data.sources.crop_cache import find
 from tfpipe.data.sources.entries import find_entries
 from tfpipe.data.split import Split
 from tfpipe.util.retry import retried
@@ -37,28 +35,19 @@ class Encoded(NamedTuple):
     xml: tf.Tensor  # string: the XML's text, "" if there is none
     xml_path: tf.Tensor  # string
     label: tf.Tensor  # int32: class number, or BY_OBJECT
-    kept: tf.Tensor  # string: its crops from the cache, "" if they are still to be cut; if not "", no file was read
 
 
-def read_files(dataset: tf.data.Dataset, split: Split, store: Store | None) -> tf.data.Dataset:
-    """Reads files, `SamplePaths` -> `Encoded`; if `store` has an image's crops, reads these instead."""
+def read_files(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
+    """Reads files, `SamplePaths` -> `Encoded`."""
     config, reads_xmls = split.config, split.catalog.reads_annotations
     load = reader(split)
     size_of = image_size if native_library(config) is None else lambda _: tf.zeros(2, tf.int32)
 
-    def open_files(image: SamplePaths) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        jpeg = load(image.item, image.path, ".jpg")
-        xml = load(image.item, image.xml_path, ".xml") if reads_xmls else tf.constant("")
-        return jpeg, size_of(jpeg), xml
-
     @stage("read")
     def read_one(image: SamplePaths) -> Encoded:
-        if store is None:
-            kept, (jpeg, size, xml) = tf.constant(""), open_files(image)
-        else:
-            kept, nothing = find(store, image.visit.item), ("", tf.zeros(2, tf.int32), "")
-            jpeg, size, xml = tf.cond(tf.equal(tf.strings.length(kept), 0), lambda: open_files(image), lambda: nothing)
-        return Encoded(image.visit, jpeg, size, xml, image.xml_path, image.label, kept)
+        jpeg = load(image.item, image.path, ".jpg")
+        xml = load(image.item, image.xml_path, ".xml") if reads_xmls else tf.constant("")
+        return Encoded(image.visit, jpeg, size_of(jpeg), xml, image.xml_path, image.label)
 
     dataset = waiting(dataset, read_one, calls_at_once(config, split.world).read)
     return dataset.ignore_errors() if config.on_error == "skip" else dataset
@@ -84,10 +73,10 @@ def read_records(
         jpegs, sizes = tf.ensure_shape(jpegs, images.item.shape), tf.ensure_shape(sizes, [*images.item.shape, 2])
         nothing = tf.fill(tf.shape(images.item), "")
         if load_masks is None:
-            return Encoded(images.visit, jpegs, sizes, nothing, nothing, images.label, nothing)
+            return Encoded(images.visit, jpegs, sizes, nothing, nothing, images.label)
         masks = tf.numpy_function(retried(load_masks), [images.item], tf.string, stateful=False)
         masks = tf.ensure_shape(masks, images.item.shape)
-        return Encoded(images.visit, jpegs, sizes, masks, images.xml_path, images.label, nothing)
+        return Encoded(images.visit, jpegs, sizes, masks, images.xml_path, images.label)
 
     if split.config.on_error == "skip":
         read_some = skip_failed_elements(read_some)
@@ -100,7 +89,7 @@ def read_each(dataset: tf.data.Dataset, split: Split, read: Callable[[tf.Tensor]
     @stage("read")
     def read_one(image: SamplePaths) -> Encoded:
         nothing, unknown = tf.constant(""), tf.zeros(2, tf.int32)
-        return Encoded(image.visit, read(image.item), unknown, nothing, nothing, image.label, nothing)
+        return Encoded(image.visit, read(image.item), unknown, nothing, nothing, image.label)
 
     return waiting(dataset, read_one, calls_at_once(split.config, split.world).read)
 

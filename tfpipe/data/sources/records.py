@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     import tensorflow as tf
     from typing_extensions import Self
 
-    from tfpipe.data.runtime.store import Store
-
 LoadImages = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 """Images (int64 [n]) -> their files (bytes [n]), heights and widths (int32 [n, 2]). Raises OSError or ValueError."""
 LoadMasks = Callable[[np.ndarray], np.ndarray]
@@ -52,14 +50,12 @@ class RecordSplit(Split):
         """Returns an in-graph function that reads an image: item (int64 []) -> its file; None if `loader` has to."""
         return None
 
-    def read(self, samples: "tf.data.Dataset", store: "Store | None") -> "tf.data.Dataset":
-        """Reads images; raises ConfigError if `data.cache` or `data.storage_delay_ms` is set, which are for files."""
+    def read(self, samples: "tf.data.Dataset") -> "tf.data.Dataset":
+        """Reads images; raises ConfigError if `data.cache` is set, which is for files."""
         from tfpipe.data.sources.reading import read_each, read_records
 
-        del store
-        for key, plain in (("cache", None), ("storage_delay_ms", 0.0)):
-            if getattr(self.config, key) != plain:
-                raise ConfigError(f"data.{key} is for files, and {self.catalog.display_name} has none: leave it out")
+        if self.config.cache is not None:
+            raise ConfigError(f"data.cache is for files, and {self.catalog.display_name} has none: leave it out")
         reader, masks = self.reader(), self.mask_loader()
         if reader is not None and masks is None:
             return read_each(samples, self, reader)

@@ -13,10 +13,9 @@ import tensorflow as tf
 from tfpipe.config.targets import OF_OBJECTS
 from tfpipe.data.annotations.targets import KnownTargets
 from tfpipe.data.catalog.types import Catalog, TextColumn
-from tfpipe.data.images.crops import Crops, Windows
+from tfpipe.data.images.crops import CropBatch, Crops, Windows
 from tfpipe.data.images.windows import placed, target_of
 from tfpipe.data.runtime.columns import Lines, columns
-from tfpipe.data.sources.crop_cache import CropBatch
 from tfpipe.data.sources.reading import Encoded
 from tfpipe.data.split import Split
 from tfpipe.data.targets.boxes import Frame, moved_boxes

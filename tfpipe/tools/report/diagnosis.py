@@ -42,7 +42,6 @@ REMEDIES = {
     "parse": INDEX,
     "crop": f"{CPUS}; {INDEX}, which leaves only the choice of the crops",
     "decode": f"{CPUS}; {STORED} by tfpipe pack",
-    "flip": f"{CPUS}; data.cache that keeps files instead of crops: the decoder then mirrors at no cost",
     "gather": f"{CPUS}; crops packed as pixels (tfpipe pack --kind raw), which nothing has to decode",
     "service": "more workers (data.service.workers), or more CPUs where they run",
     "batch": f"{CPUS}; smaller crops (data.crop_image_size): this is the copy into batches",

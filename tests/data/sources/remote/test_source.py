@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.batches import assert_same, batches, crops, crops_in, known_crops
+from tests.support.batches import batches, crops, crops_in, known_crops
 from tests.support.bucket import KEYS, s3
 from tests.support.commands import ROOT, WARM, ensure_server, finish
 from tests.support.configs import config_here, config_of
@@ -197,15 +197,9 @@ def test_an_index_is_built_from_urls(sample: SampleData, index: str, tmp_path: P
     assert not [path for path in server.asked if path.endswith(".xml")]
 
 
-def test_crops_are_kept_but_files_are_not(sample: SampleData, tmp_path: Path, server: Server) -> None:
+def test_a_cache_of_files_is_refused(sample: SampleData, tmp_path: Path, server: Server) -> None:
     with pytest.raises(ConfigError, match=r"set data\.remote\.cache instead, to a folder"):
         build_dataset(config_of(sample, tmp_path, server.url, cache="memory"))
-    how = {"cache": str(tmp_path / "crops"), "cache_stage": "crops", "shuffle_buffer": 0}
-    config = config_of(sample, tmp_path, server.url, **how)
-    assert_same(batches(config, "test"), batches(config, "test"))
-    # XMLs are, to see whether there is room.
-    images = [count for path, count in server.asked.items() if path.endswith(".JPEG")]
-    assert images == [1] * 37
 
 
 def test_where_http_may_have_an_xml_nothing_is_asked(server: Server) -> None:

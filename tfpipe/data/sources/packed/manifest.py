@@ -5,16 +5,15 @@
     train.records.parquet         one row per record, in the order of the images: RECORDS
     train.json                    the manifest; written last, so if it exists, the pack is complete
 
-Files of the test split begin with "validation". The files do not depend on time, host or number of ranks. A copy by
-`tfpipe stage` has a note, .train.staged.json, for which ranks it was made.
+Files of the test split begin with "validation". The files do not depend on time, host or number of ranks.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, overload
+from typing import Any, get_args, overload
 
 import numpy as np
 import pyarrow as pa
@@ -145,11 +144,6 @@ def manifest_path(folder: AnyPath, split: str) -> AnyPath: ...
 def manifest_path(folder: AnyPath, split: str) -> AnyPath:
     """Returns the path of the manifest that `tfpipe pack` writes for `split`."""
     return folder / f"{PREFIX[split]}.json"
-
-
-def manifest_digest(folder: AnyPath, split: str) -> str:
-    """Returns the sha256 of a split's manifest, in hex; raises OSError."""
-    return hashlib.sha256(manifest_path(folder, split).read_bytes()).hexdigest()
 
 
 def verify(folder: Path) -> str:
@@ -283,63 +277,3 @@ def about_of(split: Split, kind: str, jpeg: dict[str, Any] | None) -> dict[str, 
         "jpeg": jpeg,
         **pixels,
     }
-
-
-class NodeShare(NamedTuple):
-    """The ranks whose images a copy holds; in the place of the others its shards have holes."""
-
-    manifest: str  # sha256 of the manifest of what was copied
-    size: int  # number of ranks; 1 if the copy is whole
-    ranks: Sequence[int] = (0,)
-
-    @property
-    def whole(self) -> bool:
-        """Returns whether the copy holds the images of all ranks."""
-        return len(self.ranks) == self.size
-
-    def hold(self, folder: Path, split: str) -> None:
-        """Writes the note, or checks the one that is there; raises ConfigError if that is of another copy."""
-        path = _note(folder, split)
-        before = read_share(folder, split)
-        if before is not None and before != self:
-            raise ConfigError(f"{folder} holds {before}, and this is {self}: remove the folder, or copy to another one")
-        if before is None:
-            with atomic_write(path) as partial:
-                partial.write_text(json.dumps(self._asdict()))
-
-    def __str__(self) -> str:
-        ranks = "all ranks" if self.whole else f"ranks {', '.join(map(str, self.ranks))} of {self.size}"
-        return f"a copy for {ranks} of the data {self.manifest[:8]}"
-
-
-def read_share(folder: Path, split: str) -> NodeShare | None:
-    """Returns the share that a folder holds; None if it is no copy of `tfpipe stage`."""
-    try:
-        values = json.loads(read_text(_note(folder, split)))
-    except FileNotFoundError:
-        return None
-    return NodeShare(values["manifest"], values["size"], tuple(values["ranks"]))
-
-
-def check_share(folder: Path, split: str, config: DataConfig, world: World) -> None:
-    """Raises ConfigError if this rank reads images that a copy does not hold, whose bytes are zeros."""
-    share = read_share(folder, split)
-    if share is None or share.whole:
-        return
-    if config.scope != "shard" or world.size != share.size or world.rank not in share.ranks:
-        raise ConfigError(
-            f'{folder} holds {share} with data.scope "shard"; this is rank {world.rank} of {world.size} with scope '
-            f'"{config.scope}": copy the data again for it, or use the original'
-        )
-
-
-def check_whole(folder: Path) -> None:
-    """Raises ConfigError if a folder holds the images of some ranks only, so that no checksum of a shard matches."""
-    for split in PREFIX:
-        share = read_share(folder, split)
-        if share is not None and not share.whole:
-            raise ConfigError(f"{folder} holds {share}; checksums are of whole shards: verify the original")
-
-
-def _note(folder: Path, split: str) -> Path:
-    return folder / f".{PREFIX[split]}.staged.json"

@@ -2,7 +2,6 @@
 
 import math
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,7 +17,6 @@ from tfpipe.data.sources.known import Known
 from tfpipe.data.sources.packed.manifest import (
     ADVICE,
     Manifest,
-    check_share,
     manifest_path,
     packed_table,
     pixel_keys,
@@ -37,8 +35,6 @@ from tfpipe.util.json_text import differences
 
 if TYPE_CHECKING:
     import tensorflow as tf
-
-    from tfpipe.data.runtime.store import Store
 
 
 # Kinds of records that have no entry points, and why.
@@ -79,8 +75,6 @@ class Packed(Stored):
     def load(self, split: str, world: World) -> tuple[Known, Shards]:
         """Loads what is known of a split from its manifest and tables."""
         manifest = world.from_rank0(lambda: _checked(self.folder, split))
-        if isinstance(self.folder, Path):
-            check_share(self.folder, split, self.config, world)
         if manifest.about["kind"] == "coefficients":
             _check_decoder(self.config, self.folder, world)
         _check_config(manifest.about, self.config, split, self.folder)
@@ -117,13 +111,13 @@ class PackedSplit(ShardSplit):
     def remedy(self) -> str:
         return "find all changed files with tfpipe pack --verify, then pack again"
 
-    def read(self, samples: "tf.data.Dataset", store: "Store | None") -> "tf.data.Dataset":
+    def read(self, samples: "tf.data.Dataset") -> "tf.data.Dataset":
         if self.stores != "images":
             raise ConfigError(
                 "data.source holds crops instead of images, which this command needs: use data packed with --kind "
                 "original or coefficients, or the files themselves"
             )
-        return super().read(samples, store)
+        return super().read(samples)
 
     def crops(self) -> StoredCrops | None:
         from tfpipe.data.sources.packed.crops import find_crops, gather_crops

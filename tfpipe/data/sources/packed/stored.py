@@ -39,12 +39,11 @@ class Stored(BaseSource):
         return str(self.folder)
 
     def open(self, split: str, world: World) -> "ShardSplit":
-        for name, plain in (("cache", None), ("storage_delay_ms", 0.0)):
-            if getattr(self.config, name) != plain:
-                raise ConfigError(
-                    f"data.{name} is of loose files, and data.source is packed: leave it out; if storage is "
-                    "slow, copy the folder to a local disk"
-                )
+        if self.config.cache is not None:
+            raise ConfigError(
+                "data.cache is of loose files, and data.source is packed: leave it out; if storage is slow, copy the "
+                "folder to a local disk"
+            )
         check_split(split)
         known, shards = self.load(split, world)
         catalog = known_catalog(self.config, split, self.display_name, known, show=world.rank == 0)

@@ -12,8 +12,6 @@ from tfpipe.data.images.headers import jpeg_header
 from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.data.runtime.simulated_latency import simulate_latency
 from tfpipe.data.runtime.stage import skip_failed_elements, stage
-from tfpipe.data.runtime.store import Store
-from tfpipe.data.sources.crop_cache import find
 from tfpipe.data.sources.reading import Encoded, waiting
 from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
 from tfpipe.data.split import Split
@@ -30,7 +28,7 @@ class Fetched(NamedTuple):
     xml_path: tf.Tensor  # string [n]: its URL; "" if there is none
 
 
-def read_remote(dataset: tf.data.Dataset, split: Split, fetcher: Fetcher, store: Store | None) -> tf.data.Dataset:
+def read_remote(dataset: tf.data.Dataset, split: Split, fetcher: Fetcher) -> tf.data.Dataset:
     """Fetches URLs, `SamplePaths` -> `Encoded`, `data.remote.batch` images per call."""
     config, reads_xmls = split.config, split.catalog.reads_annotations
     check_cache(config)
@@ -38,16 +36,10 @@ def read_remote(dataset: tf.data.Dataset, split: Split, fetcher: Fetcher, store:
 
     @stage("read")
     def fetch_some(images: SamplePaths) -> Encoded:
-        kept = tf.zeros_like(images.path)
-        if store is not None:
-            kept = tf.map_fn(lambda item: find(store, item), images.visit.item, fn_output_signature=tf.string)
-        is_missing = tf.equal(tf.strings.length(kept), 0)
-        if config.storage_delay_ms:
-            with tf.control_dependencies([simulate_latency(images.path[0], config.storage_delay_ms)]):
-                is_missing = tf.identity(is_missing)
-        xml_paths = images.xml_path if reads_xmls else tf.zeros_like(images.xml_path)
-        jpeg, size, xml, xml_path = fetch(*(tf.where(is_missing, urls, "") for urls in (images.path, xml_paths)))
-        return Encoded(images.visit, jpeg, size, xml, xml_path, images.label, kept)
+        with tf.control_dependencies([simulate_latency(images.path[0])]):
+            paths = tf.identity(images.path)
+        jpeg, size, xml, xml_path = fetch(paths, images.xml_path if reads_xmls else tf.zeros_like(images.xml_path))
+        return Encoded(images.visit, jpeg, size, xml, xml_path, images.label)
 
     if config.on_error == "skip":
         fetch_some = skip_failed_elements(fetch_some)
@@ -95,11 +87,11 @@ def calls(config: DataConfig, world: World) -> int | None:
 
 
 def check_cache(config: DataConfig) -> None:
-    """Raises a ConfigError if `data.cache` is to cache files: it reads them by path, which URLs are not."""
-    if config.cache is not None and config.cache_stage == "files":
+    """Raises a ConfigError if `data.cache` is set: it reads files by path, which URLs are not."""
+    if config.cache is not None:
         raise ConfigError(
             "data.cache holds files of a file system, and the filelist holds URLs: set data.remote.cache instead, "
-            'to a folder on a local disk, or data.cache_stage to "crops"'
+            "to a folder on a local disk"
         )
 
 

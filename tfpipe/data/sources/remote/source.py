@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import tensorflow as tf
     from typing_extensions import Self
 
-    from tfpipe.data.runtime.store import Store
-
 # Folders of an object store that are listed concurrently.
 LISTED_TOGETHER = 256
 
@@ -75,10 +73,10 @@ class UrlSplit(Split):
     def image(self, item: int) -> bytes:
         return self.storage.contents([self.catalog.paths[item]])[0] or b""
 
-    def read(self, samples: "tf.data.Dataset", store: "Store | None") -> "tf.data.Dataset":
+    def read(self, samples: "tf.data.Dataset") -> "tf.data.Dataset":
         from tfpipe.data.sources.remote.read import read_remote
 
-        return read_remote(samples, self, self.storage.fetcher(), store)
+        return read_remote(samples, self, self.storage.fetcher())
 
     def serial(self) -> "Self":
         # Requests still run concurrently; their results arrive in order too.
