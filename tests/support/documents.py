@@ -67,7 +67,6 @@ LEAVES = {
     "--fix-list": "lists/clean.txt",
     "tfpipe stage": "local/scratch/*/train.txt",
     "--resume": "runs/one/model.keras",
-    "--plot": "timelines.png",
     "--html runs/x.html": "runs/x.html",
     "--html found.html": "found.html",
     "tfpipe evaluate": "confusion.png",

@@ -76,7 +76,7 @@ class Chunk(NamedTuple):
     images: Images
     contents: list[Outcome] | None = None  # of the images; None: `look` reads the files at their paths
     texts: list[Outcome | None] | None = None  # of the XMLs, None for one that does not exist; likewise
-    stated: np.ndarray | None = None  # float32 [n, 2]: heights and widths that a table or shards state, as Catalog.stated
+    stated: np.ndarray | None = None  # float32 [n, 2]: heights and widths that a table or shards state
 
 
 def look(chunk: Chunk, classes: dict[str, int], limits: Limits) -> list[Seen]:
@@ -109,7 +109,8 @@ def _with_stated(seen: Seen, stated: list[float], header: Header | None, content
     try:
         check_turned(stated, header[:2], path, lambda: contents)
     except ValueError as error:
-        return seen._replace(codes=seen.codes | {"size turned"}, reason="; ".join(filter(None, (seen.reason, str(error)))))
+        reason = "; ".join(filter(None, (seen.reason, str(error))))
+        return seen._replace(codes=seen.codes | {"size turned"}, reason=reason)
     return seen if stated == list(header[:2]) else seen._replace(codes=seen.codes | {"size differs"})
 
 
