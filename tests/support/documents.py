@@ -68,7 +68,6 @@ LEAVES = {
     "tfpipe stage": "local/scratch/*/train.txt",
     "--resume": "runs/one/model.keras",
     "--html runs/x.html": "runs/x.html",
-    "--html found.html": "found.html",
     "tfpipe evaluate": "confusion.png",
     "tfpipe predict": "*.csv",
     "log_positions": "runs/*/positions-0.csv",

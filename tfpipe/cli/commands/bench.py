@@ -14,10 +14,8 @@ from pathlib import Path
 from tfpipe.cli.arguments import (
     add_config,
     add_epoch,
-    add_html,
     add_json,
     add_profile,
-    check_html,
     quiet_tensorflow,
     read_sized,
     shared,
@@ -55,7 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to write")
     add_json(group, "all raw numbers")
     add_profile(group, "batches of the pipeline alone")
-    add_html(group, "the bottleneck or the knee, rates and costs as figures, and what is printed")
     group.add_argument("-l", "--logdir", type=Path, metavar="DIR", help="the trace's directory [runs/bench-NAME-TIME]")
 
 
@@ -65,7 +62,6 @@ def run(args: argparse.Namespace) -> None:
     if args.ranks is not None:
         command = f"mpirun -n {args.ranks} --bind-to none tfpipe bench -c {args.config}"
         raise ConfigError(f"--ranks {args.ranks}: a launcher starts the ranks, on this machine by: {command}")
-    check_html(args)
     config, launch = read_sized(args), find_launch()
     if launch is None or launch.rank == 0:
         open_source(config.data).check()
@@ -101,8 +97,3 @@ def run(args: argparse.Namespace) -> None:
     print(text)
     if args.json is not None:
         write_json(args.json, numbers)
-    if args.html is not None:
-        from tfpipe.tools.bench.page import page
-        from tfpipe.tools.page.page import Given, write
-
-        write(page(report, Given("bench", args.config, args.set)), args.html)

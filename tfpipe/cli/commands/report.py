@@ -3,14 +3,19 @@
 import argparse
 from pathlib import Path
 
-from tfpipe.cli.arguments import add_html, add_json, check_html, quiet_tensorflow, write_json
+from tfpipe.cli.arguments import add_json, quiet_tensorflow, write_json
 from tfpipe.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directory of a run, or of bench --profile")
     add_json(parser, "all numbers")
-    add_html(parser, "the verdict on a run, slowest batches, figures, config")
+    parser.add_argument(
+        "--html",
+        type=Path,
+        metavar="OUT",
+        help="write one page to OUT, which needs no network: the verdict on a run, slowest batches, figures, config",
+    )
     parser.add_argument(
         "--trace",
         type=Path,
@@ -33,7 +38,6 @@ def run(args: argparse.Namespace) -> None:
 
     if args.html is not None and len(args.runs) > 1:
         raise ConfigError(f"--html writes the page of one run, and {len(args.runs)} are given: one command a run")
-    check_html(args)
     runs = [load_run(folder) for folder in args.runs]
     if args.json is not None:
         reports = [as_json(run) for run in runs]

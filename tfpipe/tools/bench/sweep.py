@@ -147,10 +147,10 @@ def render(sweep: Sweep) -> str:
         lines.append(f"{line(widths, names[setting], *cells)}{knee}")
     turns = len(sweep.segments[sweep.best])
     lines.append(f"Medians of {turns} turns, in which all settings alternate; ratios turn by turn.")
-    return "\n\n".join(["\n".join(lines), *conclusions(sweep)])
+    return "\n\n".join(["\n".join(lines), *_conclusions(sweep)])
 
 
-def conclusions(sweep: Sweep) -> list[str]:
+def _conclusions(sweep: Sweep) -> list[str]:
     """Returns the lines below the table: the knee, and whether the pipeline slows the training step."""
     best, knee, share = sweep.best, sweep.knee, f"{100 * AS_GOOD:.0f} %"
     flags = " ".join(f"--set {key}={value}" for key, value in zip(sweep.keys, knee, strict=True))

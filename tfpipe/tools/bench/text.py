@@ -65,15 +65,6 @@ def as_json(report: Report | RanksReport) -> dict[str, Any]:
     return {**facts, **raw}
 
 
-def facts(report: Report | RanksReport) -> dict[str, str]:
-    """Returns what was measured and on what, each with its first word."""
-    if isinstance(report, RanksReport):
-        texts = _facts(report.machine_alone, report.data)
-    else:
-        texts = [*_start(report).splitlines(), _feeds(report), _tuned(report)]
-    return {word: text.strip() for word, _, text in (text.partition(" ") for text in texts)}
-
-
 def _ranks(report: RanksReport) -> str:
     rate, turns, size = spread(report.totals), len(report.turns), len(report.turns[0])
     seconds = sum(segment.seconds for turn in report.turns for segment in turn) / turns / size

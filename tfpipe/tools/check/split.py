@@ -209,9 +209,7 @@ def _chunks(subject: Subject, chunks: Sequence[range]) -> Iterator[Chunk]:
     if not subject.reads_xmls:
         split = replace(split, catalog=replace(catalog, annotated=np.zeros(len(catalog), bool)))
     if isinstance(split, FileSplit):  # other processes can read files; only this one has another kind's access
-        yield from (
-            Chunk(images_of(split, subject.table, chunk), stated=_stated(catalog, chunk)) for chunk in chunks
-        )
+        yield from (Chunk(images_of(split, subject.table, chunk), stated=_stated(catalog, chunk)) for chunk in chunks)
         return
     with ThreadPoolExecutor(HANDED_OVER) as pool:
         for chunk in chunks:
