@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfpipe.errors import ConfigError
@@ -37,7 +36,7 @@ def autotuned(choices: Iterable[tuple[str, str, float]]) -> str:
     return ", ".join(f"{stage} {value:.0f} {units.get(parameter, parameter)}" for stage, parameter, value in choices)
 
 
-def open_figure(width: float, height: float, option: str = "--plot") -> "Figure":
+def open_figure(width: float, height: float, option: str) -> "Figure":
     """Returns an empty figure of that size in inches.
 
     Raises ConfigError, on behalf of a command's `option`, if matplotlib is not installed.
@@ -57,28 +56,18 @@ def plain(text: str) -> str:
     return UNSHOWN.sub("\ufffd", text)
 
 
-def finish_figure(figure: "Figure", axes: Sequence["Axes"]) -> None:
+def finish_figure(figure: "Figure", ax: "Axes") -> None:
     """Hides the upper and right edges of the axes, and makes all texts `plain`, also those between dollar signs."""
     from matplotlib.text import Text
     from matplotlib.ticker import FixedLocator
 
-    for ax in axes:
-        ax.spines[["top", "right"]].set_visible(False)
-        for axis in (ax.xaxis, ax.yaxis):
-            names = [label.get_text() for label in axis.get_ticklabels()]
-            shown = list(map(plain, names))
-            if shown != names and isinstance(axis.get_major_locator(), FixedLocator):
-                axis.set_ticklabels(shown)
+    ax.spines[["top", "right"]].set_visible(False)
+    for axis in (ax.xaxis, ax.yaxis):
+        names = [label.get_text() for label in axis.get_ticklabels()]
+        shown = list(map(plain, names))
+        if shown != names and isinstance(axis.get_major_locator(), FixedLocator):
+            axis.set_ticklabels(shown)
     for text in figure.findobj(Text):
         assert isinstance(text, Text), "no other artist is asked for"
         text.set_parse_math(False)
         text.set_text(plain(text.get_text()))
-
-
-def save_figure(figure: "Figure", axes: Sequence["Axes"], path: Path) -> None:
-    """Writes a figure, finished. Raises ConfigError if `path` cannot be written."""
-    finish_figure(figure, axes)
-    try:
-        figure.savefig(path, dpi=110)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot write {path}: {error}") from error

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfpipe.data.runtime.recording import Recording, TracedBatch
+from tfpipe.data.runtime.recording import Recording
 from tfpipe.errors import ConfigError
 from tfpipe.tools.report import samples
 from tfpipe.tools.report.runs import Ranks
-from tfpipe.tools.report.samples import Decoded, SampleTime
+from tfpipe.tools.report.samples import Decoded
 from tfpipe.tools.report.trace import CROP, WAIT, Span, Trace
 from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.json_text import to_json
@@ -104,9 +104,13 @@ def _nested(events: Iterable[Event]) -> list[Event]:
 
 def _batches(process: Process, recording: Recording) -> Iterator[Event]:
     """Yields the steps with their parts, the ready batches, and an arrow from each to its step."""
-    times, batches = samples.sample_times(recording), recording.batches
-    for batch, following in zip(batches, [*batches[1:], None], strict=True):
-        args = _about(recording, batch, samples.slowest_sample(batch, times))
+    rows = samples.batch_rows(recording, samples.sample_times(recording))
+    batches = recording.batches
+    for batch, following, row in zip(batches, [*batches[1:], None], rows, strict=True):
+        args = {name: getattr(row, name) for name in ("batch", "positions", "wait_ms", "delay_ms")}
+        if row.slowest_ms is not None:
+            slowest = f"{row.slowest_stage} of {row.slowest_position}, {row.slowest_ms:.1f} ms"
+            args["slowest"] = f"{slowest}: {row.slowest_file or ''}"
         began, ready, taken, ended = (
             round(1e9 * seconds) for seconds in (batch.began_s, batch.ready_s, batch.taken_s, batch.ended_s)
         )
@@ -121,16 +125,6 @@ def _batches(process: Process, recording: Recording) -> Iterator[Event]:
         yield process.slice(READY, f"batch {batch.number} ready", ready, max(end, ready + 1000), **args)
         yield process.flow("s", READY, batch.number, ready)
         yield process.flow("f", STEPS, batch.number, min(taken + 1000, ended))
-
-
-def _about(recording: Recording, batch: TracedBatch, slowest: SampleTime | None) -> dict[str, Any]:
-    """Returns what is known of a batch, as arguments of its events."""
-    args: dict[str, Any] = {"batch": batch.number, "positions": samples.name_positions(batch)}
-    args |= {"wait_ms": round(1000 * batch.wait_s, 3), "delay_ms": round(1000 * batch.delay_s, 3)}
-    if slowest is not None:
-        file = recording.files.get(slowest.position, "")
-        args["slowest"] = f"{slowest.stage} of {slowest.position}, {1000 * slowest.seconds:.1f} ms: {file}"
-    return args
 
 
 def _threads(process: Process, trace: Trace) -> Iterator[Event]:

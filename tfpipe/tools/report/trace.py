@@ -98,6 +98,10 @@ class Trace:
         """Share of the steps' time that they waited for batches."""
         return sum(step.wait_s for step in self.steps) / sum(step.seconds for step in self.steps)
 
+    def us_per_image(self, stage: StageTime) -> float | None:
+        """Returns a stage's microseconds per image, over all threads; None if no image was read."""
+        return 1e6 * stage.busy_s / self.images if self.images else None
+
     @property
     def images(self) -> int:
         """Number of images read; 0 if none was read, or workers made the batches."""

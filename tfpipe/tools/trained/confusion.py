@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfpipe.distributed import World
-from tfpipe.tools.output import line, open_figure, save_figure
+from tfpipe.errors import ConfigError
+from tfpipe.tools.output import finish_figure, line, open_figure
 
 # Up to this many classes, the table has all of them, and the picture their names; above, the table has the worst.
 NAMED = 40
@@ -117,7 +118,11 @@ class Confusion:
             for row, column in np.argwhere(matrix):
                 color = "white" if shares[row, column] > 0.5 else "black"
                 ax.text(column, row, str(matrix[row, column]), ha="center", va="center", fontsize=7, color=color)
-        save_figure(figure, [ax], path)
+        finish_figure(figure, ax)
+        try:
+            figure.savefig(path, dpi=110)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"cannot write {path}: {error}") from error
 
     def _drawn(self) -> np.ndarray:
         """Returns the classes of a picture, int64 [n]: all, or those with the most mistaken crops."""

@@ -1,8 +1,7 @@
-"""The figures of a page, as SVG that takes the page's colours and shows the numbers below the pointer."""
+"""The figures of a run's page, as SVG that takes the page's colours and shows the numbers below the pointer."""
 
 import io
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,14 +16,9 @@ if TYPE_CHECKING:
 
 SVG = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"
-OPTION = "--html"
 # Readable on white and on black.
 COLOURS = ("#3b82c4", "#e07b39", "#3f9e5f", "#c4514f", "#8d6cc0", "#a5803d", "#c766a8", "#5f8f98")
 RED, GRAY = "#c4514f", "#8f9aa3"
-# Width of a figure of bars, of which two stand next to each other.
-BARS_INCH = 6.0
-# Letters of a row's name on one line.
-NAME = 40
 # Rows of a table of numbers.
 ROWS = 60
 # A line whose highest value is this many times its median is drawn on a logarithmic axis, or the others lie flat on 0.
@@ -71,15 +65,6 @@ class Bar(NamedTuple):
     title: str  # shown below the pointer
 
 
-class Value(NamedTuple):
-    """A named value of a figure of bars, with its range over several measurements if there are several."""
-
-    name: str
-    value: float
-    extent: tuple[float, float] | None = None
-    colour: str = COLOURS[0]
-
-
 def number(value: float) -> str:
     """Returns a number as a reader writes it: four digits, thousands in groups, no exponent."""
     return f"{value:,.0f}" if 1000 <= abs(value) < math.inf else f"{value:.4g}"
@@ -123,31 +108,12 @@ def _extent(line: Line) -> str:
     return f"{line.name} from {number(line.y[0])} to {number(line.y[-1])}, at most {number(max(line.y))}"
 
 
-def bar_figure(
-    name: str, title: str, values: Sequence[Value], unit: str, text: str, legend: Mapping[str, str]
-) -> Figure:
-    """Returns a figure of a bar for each value, with its range, and a table of its numbers.
-
-    `legend` has the colour of each text that it shows; {} for no legend.
-    """
-    rows: list[tuple[str, Sequence[Bar]]] = []
-    table = []
-    for value in values:
-        extent = " to ".join(map(number, value.extent or ()))
-        shown = "\n".join(textwrap.wrap(f"{value.name}: {number(value.value)}", NAME))
-        pointed = f"{value.name}: {number(value.value)} {unit}{f', {extent}' if extent else ''}"
-        rows.append((shown, [Bar(0, value.value, value.colour, pointed)]))
-        table.append((value.name, number(value.value), extent))
-    svg = draw_rows(rows, unit, legend, name, [value.extent for value in values], BARS_INCH)
-    return Figure(name, title, text, svg, ("", unit, "min to max"), table)
-
-
 def draw_lines(lines: Sequence[Line], x_label: str, y_label: str, name: str, marks: Sequence[AxisMark] = ()) -> str:
     """Draws lines over a common axis, from 0 on or, if one has a high peak, on a logarithmic scale; returns the SVG.
 
     `name` is the figure's identifier.
     """
-    figure = open_figure(5.4, 2.6, OPTION)
+    figure = open_figure(5.4, 2.6, "--html")
     from matplotlib.ticker import MaxNLocator
 
     ax = figure.subplots()
@@ -171,7 +137,7 @@ def draw_lines(lines: Sequence[Line], x_label: str, y_label: str, name: str, mar
     ax.set_ylabel(f"{y_label}, logarithmic" if logarithmic else y_label)
     if len(lines) > 1:
         figure.legend(loc="outside upper left", ncols=5, frameon=False, fontsize=9)
-    return to_svg(figure, [ax], titles, name)
+    return to_svg(figure, ax, titles, name)
 
 
 def _scale(ax: "Axes", values: Sequence[float]) -> bool:
@@ -193,50 +159,36 @@ def _scale(ax: "Axes", values: Sequence[float]) -> bool:
     return logarithmic
 
 
-def draw_rows(
-    rows: Sequence[tuple[str, Sequence[Bar]]],
-    x_label: str,
-    legend: Mapping[str, str],
-    name: str,
-    ranges: Sequence[tuple[float, float] | None] = (),
-    width: float = 7.6,
-) -> str:
-    """Draws named rows of bars over a common axis, the first at the top, with their ranges; returns the SVG.
+def draw_rows(rows: Mapping[str, Sequence[Bar]], x_label: str, legend: Mapping[str, str], name: str) -> str:
+    """Draws named rows of bars over a common axis, the first at the top; returns the SVG.
 
     `legend` has the colour of each text that it shows.
     """
-    figure = open_figure(width, 0.9 + 0.27 * sum(1 + text.count("\n") for text, _ in rows), OPTION)
+    figure = open_figure(7.6, 0.9 + 0.27 * len(rows), "--html")
     from matplotlib.patches import Patch
-    from matplotlib.ticker import FuncFormatter
 
     ax = figure.subplots()
     titles: dict[str, list[str]] = {}
-    for row, (_, bars) in enumerate(rows):
+    for row, bars in enumerate(rows.values()):
         for place, bar in enumerate(bars):
             patch = ax.barh(row, bar.length, left=bar.start, height=0.72, color=bar.colour, linewidth=0)[0]
             patch.set_gid(f"bar-{row}-{place}")
             titles[f"bar-{row}-{place}"] = [bar.title]
-    for row, extent in enumerate(ranges):
-        if extent is not None:
-            ax.plot(extent, (row, row), color="black", linewidth=1.4, marker="|", markersize=7)
-    ax.set_yticks(range(len(rows)), [text for text, _ in rows], fontsize=9)
+    ax.set_yticks(range(len(rows)), [*rows], fontsize=9)
     ax.set_ylim(len(rows) - 0.4, -0.6)
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
     ax.set_xlabel(x_label)
     handles = [Patch(color=colour, label=text) for text, colour in legend.items()]
-    if handles:
-        figure.legend(handles=handles, loc="outside upper right", ncols=len(handles), frameon=False, fontsize=9)
-    return to_svg(figure, [ax], titles, name)
+    figure.legend(handles=handles, loc="outside upper right", ncols=len(handles), frameon=False, fontsize=9)
+    return to_svg(figure, ax, titles, name)
 
 
-def to_svg(figure: "Drawing", axes: Sequence["Axes"], titles: Mapping[str, Sequence[str]], name: str) -> str:
+def to_svg(figure: "Drawing", ax: "Axes", titles: Mapping[str, Sequence[str]], name: str) -> str:
     """Returns a figure as an SVG element of a page: black becomes the text's colour, and `titles` come below the
     pointer, by the identifier of an artist and the number of its point; `name` makes identifiers unique on the page."""
     import matplotlib
 
-    finish_figure(figure, axes)
-    for ax in axes:
-        ax.set_facecolor("none")
+    finish_figure(figure, ax)
+    ax.set_facecolor("none")
     figure.patch.set_alpha(0.0)
     out = io.BytesIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "font.family": "sans-serif"}):
