@@ -1,24 +1,20 @@
 """The figures of a run's page, as SVG that takes the page's colours and shows the numbers below the pointer."""
 
-import io
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
+from typing import NamedTuple
 
 import numpy as np
-from lxml import etree
 
-from tfpipe.tools.output import finish_figure, open_figure, plain
+from tfpipe.tools.output import plain
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Drawing
-
-SVG = "{http://www.w3.org/2000/svg}"
-LINK = "{http://www.w3.org/1999/xlink}href"
 # Readable on white and on black.
 COLOURS = ("#3b82c4", "#e07b39", "#3f9e5f", "#c4514f", "#8d6cc0", "#a5803d", "#c766a8", "#5f8f98")
 RED, GRAY = "#c4514f", "#8f9aa3"
+# Pixels of a figure of lines and of a timeline, of the margins below and at the right, of a line of text and a letter.
+LINES, TIMELINE, HEIGHT, BELOW, RIGHT = 540, 760, 200, 38, 14
+TEXT, LETTER = 16, 6.8
 # Rows of a table of numbers.
 ROWS = 60
 # A line whose highest value is this many times its median is drawn on a logarithmic axis, or the others lie flat on 0.
@@ -108,55 +104,69 @@ def _extent(line: Line) -> str:
     return f"{line.name} from {number(line.y[0])} to {number(line.y[-1])}, at most {number(max(line.y))}"
 
 
+class Axis(NamedTuple):
+    """A scale: from values to pixels, with round values between its ends."""
+
+    pixel: Callable[[float], float]
+    ticks: Sequence[float]
+
+
+def linear(low: float, high: float, start: float, end: float, *, whole: bool = False) -> Axis:
+    """Returns the axis of the values from `low` to `high` between two pixels, with about five ticks."""
+    span = (high - low) or 1.0
+    power = 10.0 ** math.floor(math.log10(span / 5))
+    step = next(power * digit for digit in (1, 2, 5, 10) if 6 * power * digit >= span)
+    step = max(1.0, step) if whole else step
+    ticks = [step * count for count in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    return Axis(lambda value: start + (end - start) * (value - low) / span, ticks)
+
+
+def peaked(values: Sequence[float], start: float, end: float) -> Axis | None:
+    """Returns a logarithmic axis from 0 on, if the values have a high peak and none is negative."""
+    positive = [value for value in values if value > 0]
+    if min(values) < 0 or not positive or max(values) <= PEAKED * float(np.median(values)):
+        return None
+    # Values below the smallest decade are drawn between 0 and it.
+    decade = 10.0 ** math.ceil(math.log10(max(min(positive), max(values) / 1e4)))
+
+    def place(value: float) -> float:
+        return value / decade if value < decade else 1 + math.log10(value / decade)
+
+    top = place(1.6 * max(values))
+    ticks = [0.0, *(decade * 10**power for power in range(6) if decade * 10**power <= max(values))]
+    return Axis(lambda value: start + (end - start) * place(value) / top, ticks)
+
+
 def draw_lines(lines: Sequence[Line], x_label: str, y_label: str, name: str, marks: Sequence[AxisMark] = ()) -> str:
     """Draws lines over a common axis, from 0 on or, if one has a high peak, on a logarithmic scale; returns the SVG.
 
     `name` is the figure's identifier.
     """
-    figure = open_figure(5.4, 2.6, "--html")
-    from matplotlib.ticker import MaxNLocator
-
-    ax = figure.subplots()
-    titles: dict[str, list[str]] = {}
-    lines = [thinned(line) for line in lines]
-    for order, line in enumerate(lines):
-        colour = COLOURS[order % len(COLOURS)]
-        ax.plot(line.x, line.y, color=colour, linewidth=1.4, label=line.name)
-        points = ax.scatter(line.x, line.y, s=16, color=colour, linewidths=0)
-        points.set_gid(f"points-{order}")
-        titles[f"points-{order}"] = [
-            f"{line.name}, {x_label} {x:g}: {number(y)} {y_label}" for x, y in zip(line.x, line.y, strict=True)
-        ]
-    for order, mark in enumerate(marks):
-        drawn = ax.axvline(mark.place, color=mark.colour, linewidth=1.2, linestyle="--")
-        drawn.set_gid(f"mark-{order}")
-        titles[f"mark-{order}"] = [mark.text]
-    logarithmic = _scale(ax, [y for line in lines for y in line.y])
-    ax.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
-    ax.set_xlabel(x_label)
-    ax.set_ylabel(f"{y_label}, logarithmic" if logarithmic else y_label)
-    if len(lines) > 1:
-        figure.legend(loc="outside upper left", ncols=5, frameon=False, fontsize=9)
-    return to_svg(figure, ax, titles, name)
-
-
-def _scale(ax: "Axes", values: Sequence[float]) -> bool:
-    """Scales the y axis; returns whether its scale is logarithmic."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
-    highest, lowest = max(values), min(values)
-    positive = [value for value in values if value > 0]
-    logarithmic = lowest >= 0 and bool(positive) and highest > PEAKED * float(np.median(values))
-    if logarithmic:
-        # Values below the smallest decade are drawn between 0 and it.
-        decade = math.ceil(math.log10(max(min(positive), highest / 1e4)))
-        ax.set_yscale("symlog", linthresh=10**decade)
-        ax.yaxis.set_major_locator(FixedLocator([0, *(10**power for power in range(decade, decade + 6))]))
-        ax.yaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
-    margin = 1.6 if logarithmic else 1.08
-    ax.set_ylim(min(0.0, 1.08 * lowest), margin * highest if highest > 0 else None)
-    return logarithmic
+    colours = dict(zip(range(len(lines)), COLOURS * len(lines), strict=False))
+    top, parts = _legend([(line.name, colours[row]) for row, line in enumerate(lines)] if len(lines) > 1 else [], LINES)
+    xs, ys = ([each for line in lines for each in getattr(line, axis)] for axis in ("x", "y"))
+    left, right, bottom = 72, LINES - RIGHT, top + HEIGHT
+    across = linear(min(xs), max(xs), left + 8, right - 8, whole=True)
+    logarithmic = peaked(ys, bottom, top)
+    down = logarithmic or linear(min(0.0, 1.08 * min(ys)), 1.08 * max(ys) if max(ys) > 0 else 0.0, bottom, top)
+    for tick in down.ticks:
+        parts.append(_text(left - 6, down.pixel(tick) + 4, number(tick), "end"))
+        parts.append(_rule(left - 4, down.pixel(tick), left, down.pixel(tick)))
+    middle, label = (top + bottom) / 2, f"{y_label}, logarithmic" if logarithmic else y_label
+    parts.append(_text(12, middle, label, more=f' transform="rotate(-90 12 {middle})"'))
+    parts += [_rule(left, top, left, bottom), *_across(across, left, right, bottom, x_label)]
+    for mark in marks:
+        x = across.pixel(mark.place)
+        path = f'd="M{x:.1f} {top}V{bottom}" stroke="{mark.colour}" stroke-dasharray="4 3" stroke-width="1.4"'
+        parts.append(_titled("path", path, mark.text))
+    for row, line in enumerate(map(thinned, lines)):
+        points = [(across.pixel(x), down.pixel(y)) for x, y in zip(line.x, line.y, strict=True)]
+        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+        parts.append(f'<path d="M{path}" fill="none" stroke="{colours[row]}" stroke-width="1.6"/>')
+        for (x, y), step, value in zip(points, line.x, line.y, strict=True):
+            title = f"{line.name}, {x_label} {step:g}: {number(value)} {y_label}"
+            parts.append(_titled("circle", f'cx="{x:.1f}" cy="{y:.1f}" r="2.4" fill="{colours[row]}"', title))
+    return _svg(parts, LINES, bottom + BELOW, name)
 
 
 def draw_rows(rows: Mapping[str, Sequence[Bar]], x_label: str, legend: Mapping[str, str], name: str) -> str:
@@ -164,64 +174,56 @@ def draw_rows(rows: Mapping[str, Sequence[Bar]], x_label: str, legend: Mapping[s
 
     `legend` has the colour of each text that it shows.
     """
-    figure = open_figure(7.6, 0.9 + 0.27 * len(rows), "--html")
-    from matplotlib.patches import Patch
-
-    ax = figure.subplots()
-    titles: dict[str, list[str]] = {}
-    for row, bars in enumerate(rows.values()):
-        for place, bar in enumerate(bars):
-            patch = ax.barh(row, bar.length, left=bar.start, height=0.72, color=bar.colour, linewidth=0)[0]
-            patch.set_gid(f"bar-{row}-{place}")
-            titles[f"bar-{row}-{place}"] = [bar.title]
-    ax.set_yticks(range(len(rows)), [*rows], fontsize=9)
-    ax.set_ylim(len(rows) - 0.4, -0.6)
-    ax.set_xlabel(x_label)
-    handles = [Patch(color=colour, label=text) for text, colour in legend.items()]
-    figure.legend(handles=handles, loc="outside upper right", ncols=len(handles), frameon=False, fontsize=9)
-    return to_svg(figure, ax, titles, name)
+    top, parts = _legend(legend.items(), TIMELINE)
+    left, right, bottom = 12 + LETTER * max(map(len, rows)), TIMELINE - RIGHT, top + 20 * len(rows)
+    bars = [bar for row in rows.values() for bar in row]
+    ends = [0.0, *(bar.start for bar in bars), *(bar.start + bar.length for bar in bars)]
+    across = linear(min(ends), max(ends), left, right)
+    for row, (text, of_row) in enumerate(rows.items()):
+        parts.append(_text(left - 6, top + 20 * row + 14, text, "end"))
+        for bar in of_row:
+            x, width = across.pixel(bar.start), across.pixel(bar.start + bar.length) - across.pixel(bar.start)
+            place = f'x="{x:.1f}" y="{top + 20 * row + 3}" width="{width:.2f}" height="14"'
+            parts.append(_titled("rect", f'{place} fill="{bar.colour}"', bar.title))
+    return _svg([*parts, *_across(across, left, right, bottom, x_label)], TIMELINE, bottom + BELOW, name)
 
 
-def to_svg(figure: "Drawing", ax: "Axes", titles: Mapping[str, Sequence[str]], name: str) -> str:
-    """Returns a figure as an SVG element of a page: black becomes the text's colour, and `titles` come below the
-    pointer, by the identifier of an artist and the number of its point; `name` makes identifiers unique on the page."""
-    import matplotlib
-
-    finish_figure(figure, ax)
-    ax.set_facecolor("none")
-    figure.patch.set_alpha(0.0)
-    out = io.BytesIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "font.family": "sans-serif"}):
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    root = etree.fromstring(out.getvalue())
-    for part in root.findall(f"{SVG}metadata"):
-        root.remove(part)
-    _add_titles(root, titles)
-    for element in root.iter():
-        if "style" in element.attrib:
-            element.attrib["style"] = element.attrib["style"].replace("#000000", "currentColor")
-        for key, value in element.attrib.items():
-            if key == "id":
-                element.attrib[key] = f"{name}-{value}"
-            elif key == LINK:
-                element.attrib["href"] = value.replace("#", f"#{name}-")
-                del element.attrib[key]
-            elif "url(#" in value:
-                element.attrib[key] = value.replace("url(#", f"url(#{name}-")
-    for key in ("width", "height"):
-        del root.attrib[key]
-    root.attrib.update({"role": "img", "aria-labelledby": f"{name}-caption"})
-    return etree.tostring(root, encoding="unicode")
+def _across(axis: Axis, left: float, right: float, bottom: float, label: str) -> list[str]:
+    """Returns the horizontal axis with its ticks and its label."""
+    parts = [_rule(left, bottom, right, bottom), _text((left + right) / 2, bottom + 33, label)]
+    for tick in axis.ticks:
+        x = axis.pixel(tick)
+        parts += [_rule(x, bottom, x, bottom + 4), _text(x, bottom + 17, number(tick))]
+    return parts
 
 
-def _add_titles(root: etree._Element, titles: Mapping[str, Sequence[str]]) -> None:
-    groups = {group.get("id"): group for group in root.iter(f"{SVG}g")}
-    for key, texts in titles.items():
-        group = groups.get(key)
-        if group is None:
-            continue
-        parts = list(group.iter(f"{SVG}use")) or [group]
-        for part, text in zip(parts, texts, strict=False):
-            title = etree.Element(f"{SVG}title")
-            title.text = plain(text)
-            part.insert(0, title)
+def _legend(texts: Iterable[tuple[str, str]], width: float) -> tuple[int, list[str]]:
+    """Returns the height of a legend of texts with their colours, and its parts."""
+    parts, x, y = [], 72.0, 14
+    for text, colour in texts:
+        length = 26 + LETTER * len(text)
+        if x > 72 and x + length > width:
+            x, y = 72.0, y + TEXT
+        parts.append(f'<rect x="{x:.1f}" y="{y - 9}" width="10" height="10" fill="{colour}"/>')
+        parts.append(_text(x + 14, y, text, "start"))
+        x += length
+    return (y + 8 if parts else 8), parts
+
+
+def _text(x: float, y: float, text: str, anchor: str = "middle", more: str = "") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{escape(plain(text))}</text>'
+
+
+def _titled(shape: str, attributes: str, title: str) -> str:
+    """Returns a shape with a text below the pointer."""
+    return f"<{shape} {attributes}><title>{escape(plain(title))}</title></{shape}>"
+
+
+def _rule(x: float, y: float, to_x: float, to_y: float) -> str:
+    return f'<path d="M{x:.1f} {y:.1f}L{to_x:.1f} {to_y:.1f}" stroke="currentColor"/>'
+
+
+def _svg(parts: Sequence[str], width: int, height: float, name: str) -> str:
+    """Returns the SVG element of a page; its text is the element NAME-caption."""
+    head = f'viewBox="0 0 {width} {height}" font-size="12" role="img" aria-labelledby="{name}-caption"'
+    return f"<svg {head}>{''.join(parts)}</svg>"

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tfpipe import __version__
 from tfpipe.config import load_config
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.tools.output import open_figure
 from tfpipe.tools.report.diagnosis import diagnose_run, uses
 from tfpipe.tools.report.figures import GRAY, RANKS, RED, AxisMark, Figure, Line, chosen_ranks, line_figure, number
 from tfpipe.tools.report.runs import CONFIG, Run, trace_paths
@@ -52,12 +51,11 @@ class StageRow(NamedTuple):
 
 
 def load_template() -> "Template":
-    """Returns the page's template. Raises ConfigError if Jinja2 or matplotlib is not installed."""
+    """Returns the page's template. Raises ConfigError if Jinja2 is not installed."""
     try:
         import jinja2
     except ImportError as error:
         raise ConfigError(f"--html needs Jinja2 ({error}): pip install 'tfpipe[profile]'") from error
-    open_figure(1, 1, "--html")
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
@@ -67,7 +65,7 @@ def load_template() -> "Template":
 def write_page(run: Run, path: Path) -> None:
     """Writes the page of a run to `path`.
 
-    Raises ConfigError if Jinja2 or matplotlib is not installed, or `path` cannot be written.
+    Raises ConfigError if Jinja2 is not installed, or `path` cannot be written.
     """
     text = load_template().render(page_of(run), version=__version__)
     with writing(path), atomic_write(path) as partial:

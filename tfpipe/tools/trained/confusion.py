@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.tools.output import finish_figure, line, open_figure
+from tfpipe.tools.output import line, plain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Up to this many classes, the table has all of them, and the picture their names; above, the table has the worst.
 NAMED = 40
@@ -16,6 +19,18 @@ NAMED = 40
 NUMBERED = 20
 # A picture of more classes would have cells below a pixel: it has those that are mistaken most.
 MOST = 1000
+
+
+def open_figure(width: float, height: float) -> "Figure":
+    """Returns an empty figure of that size in inches. Raises ConfigError if matplotlib is not installed."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ConfigError(f"--picture needs matplotlib ({error}): pip install 'tfpipe[profile]'") from error
+    figure = Figure((width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
 
 
 class ClassScores(NamedTuple):
@@ -101,24 +116,24 @@ class Confusion:
         matrix = self.matrix(chosen)
         count = len(chosen)
         side = 3.5 + 0.28 * min(count, NAMED) if count <= NAMED else 9.0
-        figure = open_figure(side + 1.5, side, "--picture")
+        figure = open_figure(side + 1.5, side)
         ax = figure.subplots()
+        ax.spines[["top", "right"]].set_visible(False)
         shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
         image = ax.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
         figure.colorbar(image, ax=ax, shrink=0.8, label="share of the class's crops")
         ax.set_xlabel("predicted class")
         ax.set_ylabel("class")
         of_all = "" if count == self.classes else f"; the {count} of {self.classes} classes that are mistaken most"
-        ax.set_title(f"{title}{of_all}", loc="left", size=10)
+        ax.set_title(plain(f"{title}{of_all}"), loc="left", size=10, parse_math=False)
         if count <= NAMED:
-            labels = [_short(class_name(names, number)) for number in chosen.tolist()]
-            ax.set_xticks(range(count), labels, rotation=90, fontsize=7)
-            ax.set_yticks(range(count), labels, fontsize=7)
+            labels = [plain(_short(class_name(names, number))) for number in chosen.tolist()]
+            ax.set_xticks(range(count), labels, rotation=90, fontsize=7, parse_math=False)
+            ax.set_yticks(range(count), labels, fontsize=7, parse_math=False)
         if count <= NUMBERED:
             for row, column in np.argwhere(matrix):
                 color = "white" if shares[row, column] > 0.5 else "black"
                 ax.text(column, row, str(matrix[row, column]), ha="center", va="center", fontsize=7, color=color)
-        finish_figure(figure, ax)
         try:
             figure.savefig(path, dpi=110)
         except (OSError, ValueError) as error:
