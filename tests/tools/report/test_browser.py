@@ -14,7 +14,7 @@ from tfpipe.tools.report.runs import load_run
 def test_the_page_of_a_run_can_be_read(tmp_path: Path, width: int, dark: bool) -> None:
     write_page(load_run(unpack("straggler", tmp_path)), tmp_path / "run.html")
     seen = look(tmp_path / "run.html", width, dark)
-    assert (seen.problems, seen.console) == ([], []) and seen.figures == 6
+    assert (seen.problems, seen.console) == ([], []) and seen.figures == 5
     assert seen.dark == dark and seen.back == ("rgb(21, 25, 29)" if dark else "rgb(255, 255, 255)")
 
 

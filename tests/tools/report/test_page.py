@@ -89,8 +89,6 @@ def test_a_straggler_a_stall_and_a_resume_are_told(tmp_path: Path) -> None:
     # The curve's points tell rank and step, and the table of numbers the same.
     assert any(re.fullmatch(r"rank 2, step 10: 220\.2 ms", text) for text in titles_of(page))
     assert {"stall of 61 s in step 17", "resumed after step 8", "resumed after step 20"} <= set(titles_of(page))
-    # Rank 0 has seen the stall; the wait of the interval names the rank that it waited for.
-    assert "rank 2 waited longest for its input then, 181.3 ms a step" in stall_text
     cells = page.xpath("//figure[@id='wait-by-rank']//tbody/tr[1]/td/text()")
     assert cells == ["10", "3.7", "16.24", "220.2"]
     kinds = page.xpath("//section[@aria-labelledby='events']//tbody/tr/td[2]/text()")

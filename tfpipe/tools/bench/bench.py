@@ -140,9 +140,7 @@ class Report:
 def run(config: Config, world: World, plan: BenchPlan) -> Report:
     """Measures the training pipeline of `config`.
 
-    Raises:
-        ConfigError: the plan, a filelist or a label cannot be used.
-        TfpipeError: a file cannot be used.
+    Raises ConfigError if the plan, a filelist or a label cannot be used, TfpipeError if a file cannot.
     """
     plan.check(world)
     before_bytes, start = private_memory(), time.perf_counter()
@@ -252,9 +250,7 @@ def _every(count: int, dataset: tf.data.Dataset) -> tf.data.Dataset:
 def trace(config: Config, world: World, window: Window, folder: Path) -> None:
     """Takes batches, one per step, and writes a trace of the steps in `window` to `folder`, for `tfpipe report`.
 
-    Raises:
-        ConfigError: a filelist or a label cannot be used.
-        TfpipeError: a file cannot be used.
+    Raises ConfigError if a filelist or a label cannot be used, TfpipeError if a file cannot.
     """
     folder.mkdir(parents=True, exist_ok=True)
     # With the number of threads, which the report cannot know otherwise.

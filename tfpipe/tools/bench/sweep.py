@@ -103,9 +103,8 @@ def settings_of(axes: Sequence[Axis], load: Callable[[list[str]], Config]) -> di
 def run(axes: Sequence[Axis], settings: Mapping[Setting, Config], world: World, plan: BenchPlan) -> Sweep:
     """Measures the training pipeline at every setting; with a training step if a key divides the CPUs, or if asked for.
 
-    Raises:
-        ConfigError: the plan, a filelist or a label cannot be used, or the settings need different models.
-        TfpipeError: a file cannot be used.
+    Raises ConfigError if the plan, a filelist or a label cannot be used, or the settings need different models; a
+    TfpipeError if a file cannot be used.
     """
     plan.check(world)
     if world.size > 1:

@@ -46,9 +46,7 @@ class Tuning(NamedTuple):
 def run(load: Load, world: World, minutes: float, with_step: bool) -> Tuning:
     """Sweeps the keys for about so many minutes; without `with_step`, those that a training step does not decide.
 
-    Raises:
-        ConfigError: the config cannot be used.
-        TfpipeError: a file cannot be used.
+    Raises ConfigError if the config cannot be used, TfpipeError if a file cannot.
     """
     split = Pipelines(world, 0.0).split(load([]))
     plan = BenchPlan(seconds=60 * minutes * MEASURED / SWEEPS / VALUES, repeats=TURNS)

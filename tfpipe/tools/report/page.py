@@ -13,7 +13,7 @@ from tfpipe import __version__
 from tfpipe.config import load_config
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.tools.report.diagnosis import diagnose_run, uses
-from tfpipe.tools.report.figures import GRAY, RANKS, RED, AxisMark, Figure, Line, chosen_ranks, line_figure, number
+from tfpipe.tools.report.figures import GRAY, RANKS, RED, AxisMark, Figure, Line, chosen_ranks, line_figure
 from tfpipe.tools.report.runs import CONFIG, Run, trace_paths
 from tfpipe.tools.report.slowest import WorstBatch, timeline, worst_batches
 from tfpipe.tools.report.text import measured
@@ -89,7 +89,7 @@ def page_of(run: Run) -> dict[str, Any]:
         "name": run.folder.absolute().name,
         "place": run.folder,
         "verdict": diagnose_run(run),
-        "findings": list(findings(run, intervals, stalls, batches, events)),
+        "findings": list(findings(run, stalls, batches, events)),
         "facts": facts(run, epochs, events),
         "figures": [*epoch_figures(epochs), *interval_figures(intervals, marks(stalls, events))],
         "batches": batches,
@@ -169,7 +169,6 @@ def facts(run: Run, epochs: Sequence[Mapping[str, Any]], events: Sequence[Mappin
 
 def findings(
     run: Run,
-    intervals: Sequence[tuple[int, int, Mapping[str, Any]]],
     stalls: Sequence[Mapping[str, Any]],
     batches: Sequence[WorstBatch],
     events: Sequence[Mapping[str, Any]],
@@ -182,7 +181,7 @@ def findings(
         seconds, part, rank = (stall["stall"][key] for key in ("seconds", "in", "rank"))
         text = f"rank {rank}: step {stall['step']} of epoch {stall['epoch']} was open for {seconds:.0f} s"
         where = "waiting for its input" if part == "input" else "in the training step, or waiting for other ranks"
-        yield Finding("stall", f"{text}, {where}{_slowest_rank(intervals, stall)}", "wait-by-rank")
+        yield Finding("stall", f"{text}, {where}", "wait-by-rank")
     worst = next((batch for batch in batches if batch.row.slowest_file), next(iter(batches), None))
     if worst is not None:
         row = worst.row
@@ -197,16 +196,6 @@ def findings(
             yield Finding("failed", f"{event['reason']}, {event['when']} UTC", "events")
         elif event.get("note"):
             yield Finding("killed", f"before the start at {event['when']} UTC: {event['note']}", "events")
-
-
-def _slowest_rank(intervals: Sequence[tuple[int, int, Mapping[str, Any]]], stall: Mapping[str, Any]) -> str:
-    """Returns which rank waited longest in the interval of a stall, if its wait was a large part of that."""
-    ranks = next((interval["ranks"] for _, step, interval in intervals if step >= stall["step"]), ())
-    waits = {rank["rank"]: rank["wait_ms"] for rank in ranks if "wait_ms" in rank}
-    if len(waits) < 2 or max(waits.values()) < 2 * sorted(waits.values())[-2]:
-        return ""
-    slowest = max(waits, key=waits.__getitem__)
-    return f"; rank {slowest} waited longest for its input then, {number(waits[slowest])} ms a step"
 
 
 def epoch_figures(epochs: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
@@ -253,10 +242,6 @@ def _by_rank(intervals: Sequence[tuple[int, int, Mapping[str, Any]]], key: str) 
                 steps, values = lines_of.setdefault(rank["rank"], ([], []))
                 steps.append(step)
                 values.append(rank[key])
-    if not lines_of and key in intervals[0][2]:
-        # Runs of earlier versions have the delay of rank 0 alone.
-        values = [interval[key]["mean"] for *_, interval in intervals]
-        return [Line("rank 0", [step for _, step, _ in intervals], values)]
     complete = [Line(f"rank {rank}", *of_rank) for rank, of_rank in sorted(lines_of.items())]
     longest = max((len(line.x) for line in complete), default=0)
     # A resumed run may have fewer ranks: the median needs lines of one length.

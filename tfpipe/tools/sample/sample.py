@@ -76,18 +76,16 @@ def write_sample(
 
 def _finished(out: Path, arguments: dict) -> SampleSummary | None:
     """Returns the summary of a finished data set of these arguments; None if `out` is free or the set unfinished."""
-    if not (out / MARKER).is_file():
-        if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-            raise ConfigError(f"{out} is or holds what tfpipe sample did not write: give a new or empty folder")
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
     try:
         content = json.loads((out / MARKER).read_text())
-    except ValueError:
+    except (ValueError, OSError):
         content = {}
     if content.get("arguments") != arguments:
         raise ConfigError(
-            f"{out} holds a sample of other arguments: it has {content.get('arguments')}, asked for is {arguments}. "
-            "Ask for the same again, delete that folder, or give another one"
+            f"{out} holds other files, or a sample of other arguments than {arguments}: delete that folder, or give a "
+            "new or an empty one"
         )
     # Writing an unfinished one again yields the same bytes.
     return SampleSummary(**content["summary"]) if "summary" in content else None

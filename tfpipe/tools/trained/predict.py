@@ -53,9 +53,7 @@ class Predicted(NamedTuple):
 def predict(config: Config, model_path: Path, inputs: Sequence[Path], top: int | None, world: World) -> Predicted:
     """Predicts the `top` most probable classes of the images `inputs`, or of the config's test data if there are none.
 
-    Without `top` they are TOP classes, or all if there are fewer.
-
-    Every rank must call.
+    Without `top` they are TOP classes, or all if there are fewer. Every rank must call.
 
     Raises:
         ConfigError: the model cannot be loaded or was trained on other images, or, for the config's test data, on

@@ -56,9 +56,8 @@ class ViewRequest:
 def view(config: Config, what: ViewRequest, path: Path) -> str:
     """Writes a picture; returns a line that describes it.
 
-    Raises:
-        ConfigError: the config, the data or the request cannot be used, or `path` cannot be written.
-        TfpipeError: a file cannot be used.
+    Raises ConfigError if the config, the data or the request cannot be used or `path` cannot be written; a TfpipeError
+    if a file cannot be used.
     """
     sheet.check_target(path)
     title, tiles = _samples(config, what, COUNTS[what.kind] if what.count is None else what.count)
@@ -126,39 +125,20 @@ def _batch(config: Config, split: Split, stream: Stream, count: int, names: Sequ
     def build(rest: Stream) -> tf.data.Dataset:
         return build_batches(config, split.catalog.split, ALONE, rest, split)
 
-    batches = Batches(build, split, stream)
-    if needs_origin(split) and config.data.transform is None:
-        data = (tf.nest.map_structure(lambda part: part.numpy(), batch.data) for batch in batches)
-        tiles = (
-            tile
-            for images, labels in data
-            for row in zip(*(target_tiles(view, labels, names, split.config) for view in _views(images)), strict=True)
-            for tile in row
-        )
-        return list(islice(tiles, count))
-    parts = (batch.data if split.config.views else weighed(batch.data, "tfpipe view")[:2] for batch in batches)
-    crops = (
-        (crop, label)
-        for images, labels in parts
-        for *views, label in zip(*_views(images), labels, strict=True)
-        for crop in views
+    plain = split.config.views or (needs_origin(split) and config.data.transform is None)
+    data = (batch.data if plain else weighed(batch.data, "tfpipe view")[:2] for batch in Batches(build, split, stream))
+    tiles = (
+        tile
+        for images, labels in (tf.nest.map_structure(lambda part: part.numpy(), each) for each in data)
+        for row in zip(*(target_tiles(view, labels, names, split.config) for view in _views(images)), strict=True)
+        for tile in row
     )
-    return [tile_of(crop.numpy(), label.numpy(), names) for crop, label in islice(crops, count)]
+    return list(islice(tiles, count))
 
 
 def _views(images: Any) -> tuple[Any, ...]:
     """Returns the images of a batch by view."""
     return images if isinstance(images, tuple) else (images,)
-
-
-def tile_of(crop: np.ndarray, label: np.ndarray, names: Sequence[str]) -> Tile:
-    """Returns a crop with its class, int32 [], or with those that have a share in it, float32 [classes]."""
-    picture = sheet.magnified(crop)
-    if label.ndim == 0:
-        return Tile(picture, (names[int(label)],), sheet.class_color(int(label)))
-    classes = [int(number) for number in np.argsort(-label, kind="stable") if label[number] > 0]
-    lines = tuple(f"{label[number]:.0%} {names[number]}" for number in classes)
-    return Tile(picture, lines if len(lines) > 1 else (names[classes[0]],), sheet.class_color(classes[0]))
 
 
 def find_scenes(split: Split, stream: Stream, count: int) -> list[Scene]:
