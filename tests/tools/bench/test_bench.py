@@ -287,16 +287,16 @@ def test_a_plan_of_nothing_or_without_an_end_is_refused(seconds: float) -> None:
 
 def test_a_real_run(sample: SampleData, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path, out = sample.config(tmp_path / "c.json"), tmp_path / "out.json"
-    words = "--set data.threads=1 --seconds 0.1 --repeats 1 --stages --serial --headspace --json".split()
+    words = "--set data.threads=1 --seconds 0.1 --repeats 1 --stages --headspace --json".split()
     assert main(["bench", "-c", str(path), *words, str(out)]) == 0
 
     text = capfd.readouterr().out
     lines = text.splitlines()
     read = json.loads(out.read_text())
     assert lines[-1] == f"images_per_second: {read['images_per_second']:.1f}"
-    assert read.keys() >= {"crops_per_second", "limit_images_per_second", "ratio_to_limit", "ratio_to_serial"}
+    assert read.keys() >= {"crops_per_second", "limit_images_per_second", "ratio_to_limit"}
     assert read.keys() >= {"costs", "bound", "tuned", "machine", "data", "first_batch_s"}
-    names = {"pipeline", "limit", "serial", "visit", "read", "crop", "batch"}
+    names = {"pipeline", "limit", "visit", "read", "crop", "batch"}
     assert read["segments"].keys() == names | {TRAINING, REPLAY}
     for (each,) in read["segments"].values():
         assert each["seconds"] >= 0.1 and each["images"] > 0
@@ -338,13 +338,11 @@ def test_what_is_compared_is_measured_in_turns(
     monkeypatch.setattr(bench, "measure", lambda _, seconds: turns.append(("limit", seconds)) or segment(500, 500))
     monkeypatch.setattr(engine, "wait_until_idle", lambda: turns.append(("rest", 0)))
     config = load_config(sample.config(tmp_path / "c.json"))
-    found = bench.run(config, World(), BenchPlan(seconds=6, repeats=3, serial=True))
+    found = bench.run(config, World(), BenchPlan(seconds=6, repeats=3))
     names = [name for name, _ in turns]
-    assert names == ["rest", "auto from 0", "rest", "limit", "rest", "1 from 59"] * 3
+    assert names == ["rest", "auto from 0", "rest", "limit"] * 3
     assert {seconds for name, seconds in turns if name != "rest"} == {2}
-    assert {name: len(segments) for name, segments in found.segments.items()} == dict.fromkeys(
-        ["pipeline", "limit", "serial"], 3
-    )
+    assert {name: len(segments) for name, segments in found.segments.items()} == dict.fromkeys(["pipeline", "limit"], 3)
     assert (found.images, found.stages) == (96, ())
 
 

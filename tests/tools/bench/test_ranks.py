@@ -8,7 +8,6 @@ import pytest
 
 from tests.support.sample import SampleData
 from tfpipe import World
-from tfpipe.cli import main
 from tfpipe.config import load_config
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.bench import BenchPlan
@@ -77,15 +76,7 @@ def test_the_total_is_the_sum_and_the_ratio_is_taken_turn_by_turn(sample: Sample
     assert read["turns"][1][2]["images"] == 300 and read["machine_alone"]["threads"] == 6
 
 
-@pytest.mark.parametrize("plan", [BenchPlan(serial=True), BenchPlan(stages=True), BenchPlan(headspace=True)])
+@pytest.mark.parametrize("plan", [BenchPlan(stages=True), BenchPlan(headspace=True)])
 def test_what_is_of_one_rank_is_refused(plan: BenchPlan) -> None:
-    with pytest.raises(ConfigError, match="--stages, --serial and --headspace are of one rank"):
+    with pytest.raises(ConfigError, match="--stages and --headspace are of one rank"):
         plan.check(World(1, 2))
-
-
-def test_the_command_that_starts_ranks_is_told(
-    sample: SampleData, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    config = sample.config(tmp_path / "c.json")
-    assert main(["bench", "-c", str(config), "--ranks", "2"]) == 2
-    assert f"mpirun -n 2 --bind-to none tfpipe bench -c {config}" in capfd.readouterr().err
