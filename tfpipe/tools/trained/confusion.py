@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NAMED = 40
 # Cells hold their numbers up to this many classes.
 NUMBERED = 20
-# A picture of more classes would have cells below a pixel: it has those that are mistaken most.
+# A picture of more classes would have cells below a pixel.
 MOST = 1000
 
 
@@ -72,14 +72,11 @@ class Confusion:
         """Returns the pairs that have crops: class, predicted class and number of crops, int64 [n, 3]."""
         return np.stack([*np.divmod(self._pairs, self.classes), self._counts], axis=1)
 
-    def matrix(self, chosen: np.ndarray) -> np.ndarray:
-        """Returns the crops of the classes `chosen` by the predicted one of these, int64 [n, n]."""
-        place = np.full(self.classes, -1)
-        place[chosen] = np.arange(len(chosen))
+    def matrix(self, count: int) -> np.ndarray:
+        """Returns the crops of the first `count` classes by the predicted one of these, int64 [count, count]."""
         truth, predicted, counts = self.pairs().T
-        result = np.zeros((len(chosen), len(chosen)), np.int64)
-        inside = (place[truth] >= 0) & (place[predicted] >= 0)
-        result[place[truth[inside]], place[predicted[inside]]] = counts[inside]
+        result, inside = np.zeros((count, count), np.int64), (truth < count) & (predicted < count)
+        result[truth[inside], predicted[inside]] = counts[inside]
         return result
 
     def by_class(self, names: Sequence[str]) -> list[ClassScores]:
@@ -112,9 +109,8 @@ class Confusion:
 
         Raises ConfigError if matplotlib is not installed, or `path` cannot be written.
         """
-        chosen = self._drawn()
-        matrix = self.matrix(chosen)
-        count = len(chosen)
+        count = min(self.classes, MOST)
+        matrix = self.matrix(count)
         side = 3.5 + 0.28 * min(count, NAMED) if count <= NAMED else 9.0
         figure = open_figure(side + 1.5, side)
         ax = figure.subplots()
@@ -124,10 +120,10 @@ class Confusion:
         figure.colorbar(image, ax=ax, shrink=0.8, label="share of the class's crops")
         ax.set_xlabel("predicted class")
         ax.set_ylabel("class")
-        of_all = "" if count == self.classes else f"; the {count} of {self.classes} classes that are mistaken most"
+        of_all = "" if count == self.classes else f"; the first {count} of {self.classes} classes"
         ax.set_title(plain(f"{title}{of_all}"), loc="left", size=10, parse_math=False)
         if count <= NAMED:
-            labels = [plain(_short(class_name(names, number))) for number in chosen.tolist()]
+            labels = [plain(_short(class_name(names, number))) for number in range(count)]
             ax.set_xticks(range(count), labels, rotation=90, fontsize=7, parse_math=False)
             ax.set_yticks(range(count), labels, fontsize=7, parse_math=False)
         if count <= NUMBERED:
@@ -138,17 +134,6 @@ class Confusion:
             figure.savefig(path, dpi=110)
         except (OSError, ValueError) as error:
             raise ConfigError(f"cannot write {path}: {error}") from error
-
-    def _drawn(self) -> np.ndarray:
-        """Returns the classes of a picture, int64 [n]: all, or those with the most mistaken crops."""
-        if self.classes <= MOST:
-            return np.arange(self.classes)
-        truth, predicted, counts = self.pairs().T
-        wrong = truth != predicted
-        mistakes = np.zeros(self.classes, np.int64)
-        np.add.at(mistakes, truth[wrong], counts[wrong])
-        np.add.at(mistakes, predicted[wrong], counts[wrong])
-        return np.sort(np.argsort(-mistakes, kind="stable")[:MOST])
 
 
 def class_name(names: Sequence[str], number: int) -> str:
