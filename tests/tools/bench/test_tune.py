@@ -128,7 +128,7 @@ def test_shares_of_the_cpus_are_measured_with_a_training_step(
 @pytest.mark.parametrize(
     ("cpus", "data", "shares"),
     [
-        (2, {}, ("1.0", "0.75", "0.25")),
+        (2, {}, ("1.0", "0.5")),
         (8, {}, ("1.0", "0.75", "0.5", "0.25")),
         (8, {"cpu_fraction": 0.5}, ("0.5", "1.0", "0.75", "0.25")),
         (1, {}, None),

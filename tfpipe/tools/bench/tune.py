@@ -79,7 +79,7 @@ def keys(split: Split, with_step: bool) -> Iterator[str]:
         yield "data.remote.concurrency" if split.catalog.paths.remote else "data.parallel.read"
     yield "data.prefetch_buffer_size"
     if with_step:
-        yield from sweep.DIVIDING
+        yield from ("data.threads", "data.cpu_fraction")  # the first overrides the second
 
 
 def axis_of(key: str, data: DataConfig, world: World) -> Axis | None:
