@@ -177,7 +177,7 @@ def _names(trace: Trace) -> list[tuple[str, str]]:
     for span in trace.calls:
         busy_s[span.lane][span.stage] += span.seconds
     mostly = {lane: _function(max(stages, key=stages.__getitem__)) for lane, stages in busy_s.items()}
-    counts, names = Counter[str](), []
+    counts, names = Counter[str](), list[tuple[str, str]]()
     for lane in sorted(mostly, key=lambda lane: (mostly[lane] == "read", mostly[lane], -sum(busy_s[lane].values()))):
         counts[mostly[lane]] += 1
         names.append((lane, f"{mostly[lane]} thread {counts[mostly[lane]]}"))

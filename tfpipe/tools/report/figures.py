@@ -104,24 +104,24 @@ def _extent(line: Line) -> str:
     return f"{line.name} from {number(line.y[0])} to {number(line.y[-1])}, at most {number(max(line.y))}"
 
 
-class Axis(NamedTuple):
-    """A scale: from values to pixels, with round values between its ends."""
+class Scale(NamedTuple):
+    """A way from values to pixels, with round values between its ends."""
 
     pixel: Callable[[float], float]
     ticks: Sequence[float]
 
 
-def linear(low: float, high: float, start: float, end: float, *, whole: bool = False) -> Axis:
+def linear(low: float, high: float, start: float, end: float, *, whole: bool = False) -> Scale:
     """Returns the axis of the values from `low` to `high` between two pixels, with about five ticks."""
     span = (high - low) or 1.0
     power = 10.0 ** math.floor(math.log10(span / 5))
     step = next(power * digit for digit in (1, 2, 5, 10) if 6 * power * digit >= span)
     step = max(1.0, step) if whole else step
     ticks = [step * count for count in range(math.ceil(low / step), math.floor(high / step) + 1)]
-    return Axis(lambda value: start + (end - start) * (value - low) / span, ticks)
+    return Scale(lambda value: start + (end - start) * (value - low) / span, ticks)
 
 
-def peaked(values: Sequence[float], start: float, end: float) -> Axis | None:
+def peaked(values: Sequence[float], start: float, end: float) -> Scale | None:
     """Returns a logarithmic axis from 0 on, if the values have a high peak and none is negative."""
     positive = [value for value in values if value > 0]
     if min(values) < 0 or not positive or max(values) <= PEAKED * float(np.median(values)):
@@ -134,7 +134,7 @@ def peaked(values: Sequence[float], start: float, end: float) -> Axis | None:
 
     top = place(1.6 * max(values))
     ticks = [0.0, *(decade * 10**power for power in range(6) if decade * 10**power <= max(values))]
-    return Axis(lambda value: start + (end - start) * place(value) / top, ticks)
+    return Scale(lambda value: start + (end - start) * place(value) / top, ticks)
 
 
 def draw_lines(lines: Sequence[Line], x_label: str, y_label: str, name: str, marks: Sequence[AxisMark] = ()) -> str:
@@ -188,7 +188,7 @@ def draw_rows(rows: Mapping[str, Sequence[Bar]], x_label: str, legend: Mapping[s
     return _svg([*parts, *_across(across, left, right, bottom, x_label)], TIMELINE, bottom + BELOW, name)
 
 
-def _across(axis: Axis, left: float, right: float, bottom: float, label: str) -> list[str]:
+def _across(axis: Scale, left: float, right: float, bottom: float, label: str) -> list[str]:
     """Returns the horizontal axis with its ticks and its label."""
     parts = [_rule(left, bottom, right, bottom), _text((left + right) / 2, bottom + 33, label)]
     for tick in axis.ticks:
@@ -199,7 +199,8 @@ def _across(axis: Axis, left: float, right: float, bottom: float, label: str) ->
 
 def _legend(texts: Iterable[tuple[str, str]], width: float) -> tuple[int, list[str]]:
     """Returns the height of a legend of texts with their colours, and its parts."""
-    parts, x, y = [], 72.0, 14
+    parts = list[str]()
+    x, y = 72.0, 14
     for text, colour in texts:
         length = 26 + LETTER * len(text)
         if x > 72 and x + length > width:

@@ -71,9 +71,9 @@ def plan(seed: int, split: str, index: int, scale: float = 1.0) -> ImagePlan:
     """Draws the content of image `index` (from 0) of a split; `scale` multiplies its width and height."""
     rng = np.random.default_rng([seed, SPLITS.index(split), index])
     wnid = [*CLASSES][(index + index // 8 * 3) % 8]  # every 8 images hold each class once, in varying order
-    sides = COMMON_SIZES[rng.choice(5, p=(0.46, 0.18, 0.18, 0.09, 0.09))]
+    sides = np.array(COMMON_SIZES[rng.choice(5, p=(0.46, 0.18, 0.18, 0.09, 0.09))])
     if rng.random() < 0.25:
-        sides = np.array(sides) * (0.15 * 32 ** rng.beta(2, 2.6))  # up to 2400 pixels
+        sides = sides * (0.15 * 32 ** rng.beta(2, 2.6))  # up to 2400 pixels
     width, height = (max(16, round(side * scale)) for side in sides)
     annotated, gray = split == "val" or bool(rng.random() < ANNOTATED), bool(rng.random() < GRAY)
     count = int(rng.choice((1, 2, 3), p=(0.75, 0.17, 0.08))) if annotated else 1
@@ -115,7 +115,7 @@ def _background(rng: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
     """Draws clouds between a dark and a bright colour: float32 (height, width, 3)."""
     dark, bright = _color(rng, rng.uniform(0.1, 0.4)), _color(rng, rng.uniform(0.6, 0.9))
     fields = [Image.fromarray(rng.random((cells, cells), np.float32) / cells) for cells in (3, 9, 27)]
-    cloud = sum(np.asarray(field.resize(size, Image.Resampling.BICUBIC)) for field in fields)
+    cloud = np.sum([field.resize(size, Image.Resampling.BICUBIC) for field in fields], 0)
     return dark + 2 * cloud[..., None] * (bright - dark)
 
 
