@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The other half: the same steps as of jobs/profile_serial.sh by default, traced, and a report of both with a picture.
+# The other half: the same steps as of jobs/profile_serial.sh by default, traced, and a report of both.
 #   jobs/profile_parallel.sh                                                  in the repository's directory, or in a job
 #   LAUNCH="aprun -n 1 -N 1 -d 64 -j 1 --cc depth" CONFIG=my.json jobs/profile_parallel.sh
 #   jobs/profile_parallel.sh --dry-run                                        prints what it would run
@@ -19,4 +19,4 @@ source jobs/common.sh
 
 sets=()
 train_traced
-run "$python" -m tfpipe report "$SERIAL" "$RUN" --plot "$RUN/timelines.png"
+run "$python" -m tfpipe report "$SERIAL" "$RUN"

@@ -3,7 +3,7 @@
     make train    # makes the sample
     python profiles/serial_parallel.py [-c configs/sample.json] [--delay-ms 20] [--out profiles]
 
-Writes serial.txt, parallel.txt and serial_parallel.png to --out; runs and traces go to runs/.
+Writes serial.txt and parallel.txt to --out; runs and traces go to runs/.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def main() -> None:
         train = ("-c", args.config, "-l", folder, "-n", args.steps, "--profile", args.traced, *flags)
         _run(ROOT / "train.py", *train)
         (args.out / f"{name}.txt").write_text(_run("-m", "tfpipe", "report", folder))
-    print(_run("-m", "tfpipe", "report", *runs.values(), "--plot", args.out / "serial_parallel.png"))
+    print(_run("-m", "tfpipe", "report", *runs.values()))
 
 
 def _run(*words: object) -> str:

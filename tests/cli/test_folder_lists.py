@@ -17,7 +17,6 @@ COMMANDS = {
     "pack": ["pack", "--split", "all", "--out", "OUT"],
     "view": ["view", "-o", "OUT/grid.png", "--count", "4"],
     "view --boxes": ["view", "--boxes", "-o", "OUT/grid.png", "--count", "4"],
-    "view --errors": ["view", "--errors", "-o", "OUT/grid.png"],
     "bench": ["bench", "--seconds", "0.2", "--repeats", "1"],
 }
 

@@ -281,7 +281,6 @@ def test_an_order_that_is_cut_off_or_impossible(sample: SampleData, tmp_path: Pa
         "pack -c c.json --out out --shards 0",
         "view -c c.json -o a.png --count 0",
         "view -c c.json -o a.png --first -1",
-        "bench -c c.json --ranks 1",
         "bench -c c.json --repeats 0",
     ],
 )

@@ -323,7 +323,7 @@ def test_the_two_profiles_differ_in_readers_and_prefetch_alone(pretending: Clust
         train.format(runs["serial"], serial),
         f"-m tfpipe report {runs['serial']}",
         train.format(runs["parallel"], ""),
-        f"-m tfpipe report {runs['serial']} {runs['parallel']} --plot {runs['parallel']}/timelines.png",
+        f"-m tfpipe report {runs['serial']} {runs['parallel']}",
     ]
 
 

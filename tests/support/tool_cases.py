@@ -27,7 +27,6 @@ TOOLS = {
     "view": ("view", "--count", "4", "-o", "OUT/view.png"),
     "view --boxes": ("view", "--boxes", "--count", "4", "-o", "OUT/view.png"),
     "view --epochs": ("view", "--epochs", "--count", "2", "-o", "OUT/view.png"),
-    "view --errors": ("view", "--errors", "-o", "OUT/view.png"),
     "pack": ("pack", "--split", "all", "--out", "OUT/packed"),
     "stage": ("stage", "--out", "OUT/staged"),
     "filelist": ("filelist", "DATA", "--out", "OUT/lists"),

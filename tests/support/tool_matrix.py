@@ -39,8 +39,6 @@ REFUSED = (
     Refused(("check",), ("crops",), "holds crops, and check reads whole images"),
     Refused(("check",), ("raw",), "holds pixels, and check reads whole images"),
     Refused(("check --fix-list",), OTHERS, "--fix-list writes a filelist, and data.source has none"),
-    Refused(("view --errors",), ("folders", *UNLISTED), "view --errors opens the files of a filelist"),
-    Refused(("view --errors", ), (*PACKED, *STORED), "view --errors opens files, and data.source is packed"),
     Refused(("index",), ("list folder",), "is a folder of images in no known layout"),
     Refused(("index",), ("folders",), "class folders have no boxes: they need no index"),
     Refused(("index",), TABLES, "data.source names a table, which has the boxes"),

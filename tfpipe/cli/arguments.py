@@ -111,23 +111,6 @@ def write_json(path: Path, value: Any) -> None:
         retried(path.write_text)(to_json(value, indent=2) + "\n")
 
 
-def add_html(arguments: Arguments, contents: str) -> None:
-    """Adds --html, the page that `tfpipe.tools.page.page.write` writes."""
-    arguments.add_argument(
-        "--html", type=Path, metavar="OUT", help=f"write one page to OUT, which needs no network: {contents}"
-    )
-
-
-def check_html(args: argparse.Namespace) -> None:
-    """Checks that --html, if given, can be obeyed, before something that takes long. Raises ConfigError if not."""
-    if args.html is not None:
-        from tfpipe.tools.page.page import load_template
-
-        load_template()
-        if not args.html.absolute().parent.is_dir():
-            raise ConfigError(f"cannot write {args.html}: there is no folder {args.html.parent}")
-
-
 def add_profile(arguments: Arguments, traced: str) -> None:
     """Adds --profile, a window of steps or batches."""
     arguments.add_argument(

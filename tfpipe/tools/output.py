@@ -1,15 +1,7 @@
-"""Formats the lines of tables, and opens and writes figures, for the reports of the tools."""
+"""Formats the lines of tables, and texts of figures, for the reports of the tools."""
 
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from tfpipe.errors import ConfigError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # Control characters but line ends, and parts of pairs of UTF-16: neither SVG nor a font has them.
 UNSHOWN = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -37,48 +29,6 @@ def autotuned(choices: Iterable[tuple[str, str, float]]) -> str:
     return ", ".join(f"{stage} {value:.0f} {units.get(parameter, parameter)}" for stage, parameter, value in choices)
 
 
-def open_figure(width: float, height: float, option: str = "--plot") -> "Figure":
-    """Returns an empty figure of that size in inches.
-
-    Raises ConfigError, on behalf of a command's `option`, if matplotlib is not installed.
-    """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError(f"{option} needs matplotlib ({error}): pip install 'tfpipe[profile]'") from error
-    figure = Figure((width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
 def plain(text: str) -> str:
     """Returns a text, e.g. a class's name, as a picture or a page can show it: what no font has becomes U+FFFD."""
     return UNSHOWN.sub("\ufffd", text)
-
-
-def finish_figure(figure: "Figure", axes: Sequence["Axes"]) -> None:
-    """Hides the upper and right edges of the axes, and makes all texts `plain`, also those between dollar signs."""
-    from matplotlib.text import Text
-    from matplotlib.ticker import FixedLocator
-
-    for ax in axes:
-        ax.spines[["top", "right"]].set_visible(False)
-        for axis in (ax.xaxis, ax.yaxis):
-            names = [label.get_text() for label in axis.get_ticklabels()]
-            shown = list(map(plain, names))
-            if shown != names and isinstance(axis.get_major_locator(), FixedLocator):
-                axis.set_ticklabels(shown)
-    for text in figure.findobj(Text):
-        assert isinstance(text, Text), "no other artist is asked for"
-        text.set_parse_math(False)
-        text.set_text(plain(text.get_text()))
-
-
-def save_figure(figure: "Figure", axes: Sequence["Axes"], path: Path) -> None:
-    """Writes a figure, finished. Raises ConfigError if `path` cannot be written."""
-    finish_figure(figure, axes)
-    try:
-        figure.savefig(path, dpi=110)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot write {path}: {error}") from error

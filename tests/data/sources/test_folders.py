@@ -173,7 +173,6 @@ def test_commands_name_a_bad_image_or_say_what_they_need(
     for command, advice in (
         (["index"], "need no index"),
         (["stage", "--out", str(tmp_path / "out")], "make these with tfpipe filelist"),
-        (["view", "-o", str(tmp_path / "v.png"), "--errors"], "use tfpipe check"),
     ):
         assert main([command[0], "-c", config, *command[1:]]) == 2
         assert advice in capsys.readouterr().err

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.clock import Clock
-from tests.support.pages import read_page, titles_of
 from tests.support.sample import SampleData
 from tfpipe import World
 from tfpipe.cli import main
@@ -27,10 +26,8 @@ from tfpipe.tools.bench import bench, machine
 from tfpipe.tools.bench.bench import BenchPlan, Report
 from tfpipe.tools.bench.headspace import REPLAY, TRAINING
 from tfpipe.tools.bench.machine import DecodeLimit, Machine, Memory
-from tfpipe.tools.bench.page import page
 from tfpipe.tools.bench.text import as_json, render
 from tfpipe.tools.measure import Count, Pipelines, Segment, Spread, measure, spread
-from tfpipe.tools.page.page import Given, write
 from tfpipe.tools.report.diagnosis import StageCost, Verdict, diagnose_chains
 
 STAGES = ("visit", "read", "crop", "batch", "pipeline")
@@ -241,18 +238,6 @@ def test_the_text_ends_with_the_rate_and_the_json_has_it_too() -> None:
     assert read["bound"]["stage"] == "crop"
 
 
-def test_the_page_has_the_verdict_and_a_figure_of_each_table(tmp_path: Path) -> None:
-    (tmp_path / "c.json").write_text("{}")
-    write(page(report(CPU_BOUND), Given("bench", tmp_path / "c.json", [])), tmp_path / "out.html")
-    shown = read_page(tmp_path / "out.html")
-    assert shown.xpath("string(//section[@class='verdict']//strong)").startswith("bound by crop")
-    assert "pipeline: 1,600 images/s, 1,600 to 1,600" in titles_of(shown)
-    assert "limit: 2,000 images/s, 2,000 to 2,000" in titles_of(shown)
-    cells = [row.xpath("td/text()")[:2] for row in shown.xpath("//figure[@id='costs']//tbody/tr")]
-    assert ["crop, wall", "600"] in cells and ["crop, CPU", "1,100"] in cells
-    assert "420 MB private to this rank" in shown.xpath("string(//dl)")
-
-
 def test_the_decoder_has_its_name_and_why_it_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     def name(stored: str = "images", **data: object) -> str:
         return Machine.here(DataConfig(train_filelist=Path("x"), **data), World(), stored).decoder
@@ -303,19 +288,16 @@ def test_a_plan_of_nothing_or_without_an_end_is_refused(seconds: float) -> None:
 
 def test_a_real_run(sample: SampleData, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path, out = sample.config(tmp_path / "c.json"), tmp_path / "out.json"
-    words = "--set data.threads=1 --seconds 0.1 --repeats 1 --stages --serial --headspace --json".split()
-    assert main(["bench", "-c", str(path), *words, str(out), "--html", str(tmp_path / "out.html")]) == 0
+    words = "--set data.threads=1 --seconds 0.1 --repeats 1 --stages --headspace --json".split()
+    assert main(["bench", "-c", str(path), *words, str(out)]) == 0
 
     text = capfd.readouterr().out
     lines = text.splitlines()
-    shown = read_page(tmp_path / "out.html")
-    assert text.rstrip() in shown.xpath("string(//section[@aria-labelledby='printed'])")
-    assert shown.xpath("//figure/@id") == ["rates", "costs", "headspace"]
     read = json.loads(out.read_text())
     assert lines[-1] == f"images_per_second: {read['images_per_second']:.1f}"
-    assert read.keys() >= {"crops_per_second", "limit_images_per_second", "ratio_to_limit", "ratio_to_serial"}
+    assert read.keys() >= {"crops_per_second", "limit_images_per_second", "ratio_to_limit"}
     assert read.keys() >= {"costs", "bound", "tuned", "machine", "data", "first_batch_s"}
-    names = {"pipeline", "limit", "serial", "visit", "read", "crop", "batch"}
+    names = {"pipeline", "limit", "visit", "read", "crop", "batch"}
     assert read["segments"].keys() == names | {TRAINING, REPLAY}
     for (each,) in read["segments"].values():
         assert each["seconds"] >= 0.1 and each["images"] > 0
@@ -357,13 +339,11 @@ def test_what_is_compared_is_measured_in_turns(
     monkeypatch.setattr(bench, "measure", lambda _, seconds: turns.append(("limit", seconds)) or segment(500, 500))
     monkeypatch.setattr(engine, "wait_until_idle", lambda: turns.append(("rest", 0)))
     config = load_config(sample.config(tmp_path / "c.json"))
-    found = bench.run(config, World(), BenchPlan(seconds=6, repeats=3, serial=True))
+    found = bench.run(config, World(), BenchPlan(seconds=6, repeats=3))
     names = [name for name, _ in turns]
-    assert names == ["rest", "auto from 0", "rest", "limit", "rest", "1 from 59"] * 3
+    assert names == ["rest", "auto from 0", "rest", "limit"] * 3
     assert {seconds for name, seconds in turns if name != "rest"} == {2}
-    assert {name: len(segments) for name, segments in found.segments.items()} == dict.fromkeys(
-        ["pipeline", "limit", "serial"], 3
-    )
+    assert {name: len(segments) for name, segments in found.segments.items()} == dict.fromkeys(["pipeline", "limit"], 3)
     assert (found.images, found.stages) == (96, ())
 
 

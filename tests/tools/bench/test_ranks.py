@@ -6,19 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import read_page
 from tests.support.sample import SampleData
 from tfpipe import World
-from tfpipe.cli import main
 from tfpipe.config import load_config
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.bench import BenchPlan
 from tfpipe.tools.bench.machine import Machine
-from tfpipe.tools.bench.page import page
 from tfpipe.tools.bench.ranks import RanksReport
 from tfpipe.tools.bench.text import as_json, render
 from tfpipe.tools.measure import Count, Segment, measure
-from tfpipe.tools.page.page import Given, write
 
 
 def test_a_rank_goes_on_until_all_are_there_and_counts_only_what_is_between() -> None:
@@ -80,29 +76,7 @@ def test_the_total_is_the_sum_and_the_ratio_is_taken_turn_by_turn(sample: Sample
     assert read["turns"][1][2]["images"] == 300 and read["machine_alone"]["threads"] == 6
 
 
-@pytest.mark.parametrize("plan", [BenchPlan(serial=True), BenchPlan(stages=True), BenchPlan(headspace=True)])
+@pytest.mark.parametrize("plan", [BenchPlan(stages=True), BenchPlan(headspace=True)])
 def test_what_is_of_one_rank_is_refused(plan: BenchPlan) -> None:
-    with pytest.raises(ConfigError, match="--stages, --serial and --headspace are of one rank"):
+    with pytest.raises(ConfigError, match="--stages and --headspace are of one rank"):
         plan.check(World(1, 2))
-
-
-def test_the_command_that_starts_ranks_is_told(
-    sample: SampleData, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    config = sample.config(tmp_path / "c.json")
-    assert main(["bench", "-c", str(config), "--ranks", "2"]) == 2
-    assert f"mpirun -n 2 --bind-to none tfpipe bench -c {config}" in capfd.readouterr().err
-
-
-def test_the_page_shows_all_ranks_and_one(sample: SampleData, tmp_path: Path) -> None:
-    found = report(sample, tmp_path)
-    write(page(found, Given("bench", tmp_path / "c.json", [])), tmp_path / "out.html")
-    shown = read_page(tmp_path / "out.html")
-    rows = [row.xpath("td/text()") for row in shown.xpath("//figure[@id='rates']//tbody/tr")]
-    assert rows == [
-        ["1 rank alone", "450", "400 to 500"],
-        ["3 ranks", "450", "300 to 600"],
-        ["rank 0 of 3", "75", "50 to 100"],
-        ["rank 1 of 3", "150", "100 to 200"],
-        ["rank 2 of 3", "225", "150 to 300"],
-    ]

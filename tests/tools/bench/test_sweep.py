@@ -3,10 +3,8 @@
 import json
 from pathlib import Path
 
-import lxml.html
 import pytest
 
-from tests.support.pages import read_page, titles_of
 from tests.support.sample import SampleData
 from tfpipe import World
 from tfpipe.cli import main
@@ -14,11 +12,8 @@ from tfpipe.config import load_config
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench import sweep as module
 from tfpipe.tools.bench.bench import BenchPlan
-from tfpipe.tools.bench.page import page
 from tfpipe.tools.bench.sweep import MEMORY, Axis, Sweep, as_json, render, run, settings_of
 from tfpipe.tools.measure import Pipelines, Segment
-from tfpipe.tools.page.figures import COLOURS
-from tfpipe.tools.page.page import Given, write
 
 
 def segments(*rates: float, work: float = 0.0) -> list[Segment]:
@@ -136,28 +131,6 @@ def test_a_noisy_neighbour_takes_time_from_a_step_that_does_not_wait(full: int, 
     assert row[1:3] == ["90.00", "90.00"] and row[6:10] == ["2", "3", "%", "0.90"]
 
 
-def test_the_page_shows_each_rate_and_the_knee(tmp_path: Path) -> None:
-    (tmp_path / "c.json").write_text("{}")
-    given = Given("bench", tmp_path / "c.json", ["data.threads=2"])
-    write(page(swept(READS), given), tmp_path / "out.html")
-    shown = read_page(tmp_path / "out.html")
-    headline = shown.xpath("string(//section[@class='verdict']//strong)")
-    assert headline.startswith("knee: --set data.parallel.read=64: 0.98 of the best, data.parallel.read=128")
-    assert "data.parallel.read=16: 450 crops/s, 400 to 500" in titles_of(shown)
-    cells = shown.xpath("//figure[@id='rates']//tbody/tr/td[2]/text()")
-    assert cells == ["55", "450", "1,080", "1,100"]
-    # The knee alone has its colour.
-    bars = [lxml.html.tostring(shown.get_element_by_id(f"rates-bar-{row}-0")).decode() for row in range(len(READS))]
-    assert [COLOURS[2] in bar for bar in bars] == [False, False, True, False]
-    assert "--set data.threads=2" in shown.xpath("string(//header)")
-
-    noisy = trained({"0.5": segments(900, 900, work=0.97), "1": segments(700, 700, work=0.99)}, segments(1000, 1000))
-    write(page(noisy, given), tmp_path / "out.html")
-    shown = read_page(tmp_path / "out.html")
-    assert "NOISY NEIGHBOUR at data.cpu_fraction=1" in shown.xpath("string(//section[@class='verdict'])")
-    assert "from memory: 100 steps/s, 100 to 100" in titles_of(shown)
-
-
 def test_settings_that_differ_in_their_threads_share_a_split(sample: SampleData, tmp_path: Path) -> None:
     path, pipelines = sample.config(tmp_path / "c.json"), Pipelines(World(), 0)
     first, *others = (
@@ -171,7 +144,7 @@ def test_settings_that_differ_in_their_threads_share_a_split(sample: SampleData,
 def test_a_real_sweep_of_two_keys(sample: SampleData, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = sample.config(tmp_path / "c.json")
     words = "--seconds 0.1 --repeats 1 --sweep data.parallel.read=1,autotune --sweep data.prefetch_buffer_size=0,auto"
-    outputs = ["--json", str(tmp_path / "out.json"), "--html", str(tmp_path / "out.html")]
+    outputs = ["--json", str(tmp_path / "out.json")]
     assert main(["bench", "-c", str(path), *words.split(), *outputs]) == 0
     text, read = capfd.readouterr().out, json.loads((tmp_path / "out.json").read_text())
     assert read["keys"] == ["data.parallel.read", "data.prefetch_buffer_size"] and read["unit"] == "crops/s"
@@ -180,7 +153,6 @@ def test_a_real_sweep_of_two_keys(sample: SampleData, tmp_path: Path, capfd: pyt
     for each in read["settings"]:
         assert len(each["segments"]) == 1 and all(segment["crops"] > 0 for segment in each["segments"])
     assert text.count("data.parallel.read=autotune data.prefetch_buffer_size=") >= 2 and "<- knee" in text
-    assert text.rstrip() in read_page(tmp_path / "out.html").xpath("string(//section[@aria-labelledby='printed'])")
 
 
 def test_a_key_that_divides_the_cpus_is_swept_against_a_training_step(

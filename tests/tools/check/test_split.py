@@ -11,7 +11,6 @@ from PIL import Image
 
 from tests.support.commands import run
 from tests.support.oddities import EXPECTED, TRAIN, good, write_tree
-from tests.support.pages import findings_of, read_page, titles_of
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.cli import main
@@ -33,8 +32,7 @@ def by_code(found: dict[str, Any]) -> dict[str, list[str]]:
 
 def test_each_oddity_is_counted_and_the_first_five_named(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = config.parent / "found.json"
-    page = config.parent / "found.html"
-    assert main(["check", "-c", str(config), "--json", str(out), "--html", str(page), "--processes", "1"]) == 1
+    assert main(["check", "-c", str(config), "--json", str(out), "--processes", "1"]) == 1
     said = capsys.readouterr()
     (found,) = json.loads(out.read_text())["lists"]
     assert by_code(found) == {code: names[:5] for code, names in EXPECTED.items()}
@@ -47,17 +45,6 @@ def test_each_oddity_is_counted_and_the_first_five_named(config: Path, capsys: p
     assert reasons["no image"] == "it is gzip-compressed" and "Premature end" in reasons["truncated"]
     assert reasons["unknown label"] == '"n04" (its folder)' and reasons["bad xml"].startswith(
         str(config.parent / "Annotations/n02/bad.xml")
-    )
-    # The page says the same, and names a file for each kind that has to be mended.
-    shown = read_page(page)
-    assert shown.xpath("string(//section[@class='verdict']//strong)") in said.err
-    assert said.out.rstrip() in shown.xpath("string(//section[@aria-labelledby='printed'])")
-    rows = shown.xpath("//section[@aria-labelledby='oddities-train']//tbody/tr")
-    assert {row[0].text: int(row[1].text) for row in rows} == {code: len(names) for code, names in EXPECTED.items()}
-    harmful = [code for code in EXPECTED if KINDS[code].harm != "handled"]
-    assert sorted(text.partition(": ")[2].partition(":")[0] for text in findings_of(shown)) == sorted(harmful)
-    assert "n01: 8 images" in titles_of(shown) and f"{harmful[0]}: {len(EXPECTED[harmful[0]])} images" in titles_of(
-        shown
     )
     # A screen of text, and what is to be done.
     lines = said.out.splitlines()

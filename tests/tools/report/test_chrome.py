@@ -56,7 +56,7 @@ def trace(rank: int = 0, later_s: float = 0.0) -> Trace:
     gpu = (Span("GPU:0 Stream #1", "conv", 0.05, 0.01),)
     steps = (Step(1, 0.0, 0.09, 0.01), Step(2, 0.1, 0.09, 0.01))
     origin_ns = BEGAN_NS + round(1e9 * later_s)
-    return Trace(Path("t"), 0.19, steps, (), (), calls, gpu, origin_ns, recording)
+    return Trace(Path("t"), 0.19, steps, (), calls, gpu, origin_ns, recording)
 
 
 def lanes(events: list[dict[str, Any]]) -> dict[tuple[int, str], list[dict[str, Any]]]:

@@ -1,14 +1,11 @@
 """The report: what a trace is read as, what is said of it, and how it looks."""
 
 import json
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from tests.support.recorded import unpack
 from tests.support.sample import SampleData
@@ -21,10 +18,9 @@ from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.bench import trace as take_trace
 from tfpipe.tools.report import runs
 from tfpipe.tools.report.diagnosis import Verdict, diagnose_run, uses
-from tfpipe.tools.report.plot import plot
 from tfpipe.tools.report.runs import Run, load_run
 from tfpipe.tools.report.text import as_json, render
-from tfpipe.tools.report.trace import STAGES, TRAIN, WAIT, Span, StageTime, Step, Trace, find_trace, read_trace
+from tfpipe.tools.report.trace import STAGES, StageTime, Step, Trace, find_trace, read_trace
 
 AT_ONCE = {"visit": 16, "read": 64, "crop": 2}
 
@@ -35,8 +31,7 @@ def trace(wait: float, **busy_s: float) -> Trace:
     stages = [
         StageTime(name, 320 if name == "read" else 10, each, name == "transform") for name, each in busy_s.items()
     ]
-    spans = (Span("main", WAIT, 0.0, 0.05), Span("main", TRAIN, 0.05, 0.05), Span("pool/1", "decode", 0.01, 0.5))
-    return Trace(Path("x.xplane.pb"), 2.0, steps, tuple(stages), spans)
+    return Trace(Path("x.xplane.pb"), 2.0, steps, tuple(stages))
 
 
 def interval(
@@ -233,10 +228,7 @@ def test_a_recorded_trace_is_read_stage_by_stage(recorded: Path) -> None:
         {**busy_ms, "tf.data": 0.62813}, rel=1e-4
     )
     assert not any(stage.by_python for stage in found.stages)
-    ends = [span.start_s + span.seconds for span in found.spans]
-    assert 0 < max(ends) < found.seconds + 0.02
-    drawn = Counter(span.stage for span in found.spans)
-    assert (drawn["wait for input"], drawn["training step"], drawn["read"], drawn["decode"]) == (16, 16, 225, 23)
+    assert 0 < max(span.end_s for span in found.calls) < found.seconds + 0.02
 
 
 @pytest.mark.full("xprof, which reads the marks, is large: recorded traces are above")
@@ -262,26 +254,6 @@ def test_a_real_trace_has_its_stages_and_its_folder_is_a_run(
     (plane,) = (each for each in ProfileData.from_file(str(found.trace.path)).planes if each.name == "/host:CPU")
     marks = [dict(event.stats) for line in plane.lines for event in line.events if event.name == "train"]
     assert [(int(mark["step_num"]), int(mark["_r"])) for mark in marks] == [(number, 1) for number in range(5, 21)]
-
-
-def test_timelines_are_drawn(recorded: Path, tmp_path: Path) -> None:
-    one = load_run(recorded)
-    plot([one], tmp_path / "one.png")
-    plot([one, one], tmp_path / "two.png")
-    with Image.open(tmp_path / "one.png") as single, Image.open(tmp_path / "two.png") as double:
-        assert double.height > 1.5 * single.height
-        pixels = np.asarray(single.convert("RGB"))
-    # Of read, by far the most of it.
-    assert (pixels == (0x55, 0xA8, 0x68)).all(axis=-1).mean() > 0.05
-
-
-def test_what_cannot_be_drawn_is_told(recorded: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is none in runs/x: record one with --profile"):
-        plot([made(None, (interval(0.1),))], tmp_path / "x.png")
-    with pytest.raises(ConfigError, match="cannot write"):
-        plot([load_run(recorded)], tmp_path / "no" / "x.png")
-    with pytest.raises(ConfigError, match=r"cannot write .*x\.what"):
-        plot([load_run(recorded)], tmp_path / "x.what")
 
 
 def test_an_empty_folder_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -139,9 +139,6 @@ def test_plans_are_distributed_as_imagenet():
     longest = np.array([max(p.width, p.height) for p in plans])
     assert longest.min() < 100 and 1800 < longest.max() <= 2400
     assert 0.004 < np.mean(longest > 1280) < 0.012
-    aims = np.percentile([p.bytes for p in plans], [50, 90, 99])
-    # ILSVRC2012: 107, 188, 404 KB; the files come out a little below the aim, for quality ends at 98.
-    assert aims == pytest.approx([112e3, 205e3, 425e3], rel=0.12)
 
 
 def test_planned_objects_lie_inside_and_apart():
@@ -157,35 +154,27 @@ def test_planned_objects_lie_inside_and_apart():
         for one, box in enumerate(boxes):
             for other in boxes[:one]:
                 shared = np.minimum(box[2:], other[2:]) - np.maximum(box[:2], other[:2])
-                smaller = min(np.prod(box[2:] - box[:2]), np.prod(other[2:] - other[:2]))
-                assert np.prod(shared.clip(0)) <= 0.05 * smaller
+                assert shared.min() <= 1  # by rounding
 
 
 def test_plan_scales_the_sides_only():
     for k in range(50):
         full, small = plan(0, "train", k), plan(0, "train", k, 0.5)
-        assert (small.width, small.height) == (round(full.width / 2), round(full.height / 2))
-        assert small.bytes == pytest.approx(full.bytes / 4, rel=0.05)
+        assert (small.width, small.height) == pytest.approx((full.width / 2, full.height / 2), abs=1)
         assert (small.stem, small.annotated, small.gray) == (full.stem, full.annotated, full.gray)
 
 
-def test_files_have_the_sizes_aimed_at():
-    sizes, ratios, qualities = [], [], []
+def test_files_are_as_large_as_imagenets():
+    """0.62 bytes a pixel are the median: 116 KB for 500 x 375."""
+    densities = []
     for k in range(40):
-        image = plan(5, "train", k)
-        if image.width * image.height > 300_000:
-            continue
+        image = plan(5, "train", k, 0.5)
         data = render(5, "train", k, image)
-        sizes.append(len(data))
-        ratios.append(len(data) / image.bytes)
+        densities.append(len(data) / (image.width * image.height))
         with Image.open(io.BytesIO(data)) as picture:
             assert picture.size == (image.width, image.height)
-            qualities.append(picture.quantization[0])
-    assert len(sizes) > 30
-    assert np.median(sizes) == pytest.approx(107e3, rel=0.2)
-    assert 0.9 < np.median(ratios) < 1.05
-    assert 0.5 < min(ratios) and max(ratios) < 1.3
-    assert len({tuple(table) for table in qualities}) > 3  # the quality follows the size aimed at
+    assert np.median(densities) == pytest.approx(0.6, rel=0.2)
+    assert max(densities) > 1.4 * min(densities)
 
 
 def test_gray_images_have_one_component():
@@ -202,7 +191,8 @@ def test_boxes_are_tight_around_what_is_drawn(index, monkeypatch):
         return np.full_like(color, 2000), alpha  # however dark the light leaves it
 
     image = plan(2, "train", index, 0.5)
-    image = image._replace(gray=True, things=image.things[:1], bytes=image.width * image.height // 10)
+    image = image._replace(gray=True, things=image.things[:1])
+    monkeypatch.setattr("tfpipe.tools.sample.pictures.NOISE", 0.0)
     monkeypatch.setattr("tfpipe.tools.sample.pictures._object", white)
     monkeypatch.setattr(
         "tfpipe.tools.sample.pictures._background", lambda _, size: np.zeros((*size[::-1], 3), np.float32)
@@ -237,7 +227,7 @@ def test_interrupted_set_is_written_again(made, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("tfpipe.tools.sample.sample.render", interrupted)
         write_sample(tmp_path, IMAGES, VAL, SCALE, seed=3, workers=1)
-    assert list(tmp_path.rglob("*.JPEG")) and not (tmp_path / "sample.json").exists()
+    assert list(tmp_path.rglob("*.JPEG")) and "summary" not in (tmp_path / "sample.json").read_text()
     with pytest.raises(ConfigError, match="other arguments"):
         write_sample(tmp_path, IMAGES + 8, VAL, SCALE, seed=3, workers=1)
     assert write_sample(tmp_path, IMAGES, VAL, SCALE, seed=3, workers=1) == made[1]
@@ -277,14 +267,15 @@ def test_refuses_arguments_out_of_range(tmp_path, arguments):
 
 def test_refuses_a_folder_of_other_files(tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
-    with pytest.raises(ConfigError, match="did not write"):
+    with pytest.raises(ConfigError, match="holds other files"):
         write_sample(tmp_path, 8, workers=1, scale=0.1)
     assert os.listdir(tmp_path) == ["thesis.tex"]
-    with pytest.raises(ConfigError, match="did not write"):
+    with pytest.raises(ConfigError, match="holds other files"):
         write_sample(tmp_path / "thesis.tex", 8, workers=1, scale=0.1)
-    (tmp_path / "sample.json").write_text(json.dumps({"colour": "blue"}))
-    with pytest.raises(ConfigError, match="cannot be read"):
-        write_sample(tmp_path, 8, workers=1, scale=0.1)
+    for text in (json.dumps({"colour": "blue"}), "{"):
+        (tmp_path / "sample.json").write_text(text)
+        with pytest.raises(ConfigError, match="a sample of other arguments"):
+            write_sample(tmp_path, 8, workers=1, scale=0.1)
 
 
 @pytest.mark.parametrize(("images", "val"), [(8, 8), (24, 8), (45, 9)])

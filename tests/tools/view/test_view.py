@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.support.images import bilinear, gigapixel
+from tests.support.images import bilinear
 from tests.support.sample import SampleData
 from tfpipe import World, build_dataset
 from tfpipe.cli import main
@@ -20,7 +20,6 @@ from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.tools.view.sheet import (
-    FAINT,
     INK,
     PAPER,
     Grid,
@@ -30,16 +29,15 @@ from tfpipe.tools.view.sheet import (
     draw,
     draw_boxes,
     draw_panel,
-    fitted,
     lay_out,
     magnified,
     place_labels,
     save,
     shorten,
     text_width,
-    wrap,
 )
-from tfpipe.tools.view.view import ViewRequest, class_names, decode_in_part, find_broken, find_scenes, tile_of, view
+from tfpipe.tools.view.targets import tile_of
+from tfpipe.tools.view.view import ViewRequest, class_names, find_scenes, view
 
 
 def read(path: Path) -> np.ndarray:
@@ -238,10 +236,6 @@ def test_text_is_cut_to_its_width_from_either_side() -> None:
     assert end.startswith("...") and long.endswith(end[3:]) and len(end) > 8
     assert max(text_width(start), text_width(end)) <= 120
     assert shorten("tench", 120) == "tench"
-    lines = wrap("Unknown image file format. One of JPEG, PNG, GIF, BMP required.", 120, 3)
-    assert len(lines) == 3 and all(text_width(line) <= 120 for line in lines)
-    assert " ".join(lines).startswith("Unknown image file format. One of")
-    assert wrap("short", 120, 3) == ["short"]
 
 
 def test_colours_differ_and_stay() -> None:
@@ -287,61 +281,6 @@ def damaged(sample: SampleData, tmp_path: Path) -> Path:
     return sample.config(tmp_path / "damaged.json", data=data)
 
 
-def test_broken_files_are_found_in_order_with_the_reason(damaged: Path) -> None:
-    data = load_config(damaged).data
-    for channels in (1, 3):
-        found, total = find_broken(data.model_copy(update={"num_channels": channels}), "train")
-        assert total == 9
-        assert [Path(each.path).name for each in found] == ["half.JPEG", "empty.JPEG", "missing.JPEG", "page.JPEG"]
-        for each, said in zip(found, ("Premature end", "is empty", "No such file", "it is HTML"), strict=True):
-            assert said in each.reason and "[Op" not in each.reason
-
-
-def test_the_files_of_several_lists_are_checked_one_list_after_the_other(damaged: Path, sample: SampleData) -> None:
-    lists = [{"path": str(path), "weight": 1} for path in (sample.train, damaged.with_name("list.txt"))]
-    data = load_config(damaged, [f"data.train_filelist={json.dumps(lists)}"]).data
-    found, total = find_broken(data, "train")
-    assert total == 9 + len(read_filelist(sample.train))
-    assert [Path(each.path).name for each in found] == ["half.JPEG", "empty.JPEG", "missing.JPEG", "page.JPEG"]
-
-
-def test_a_huge_image_is_not_decoded_in_part(tmp_path: Path) -> None:
-    """The array for 60,000 x 60,000 pixels would take 10.8 GB."""
-    (tmp_path / "huge.JPEG").write_bytes(gigapixel())
-    assert decode_in_part(str(tmp_path / "huge.JPEG"), 3) is None
-
-
-def test_each_broken_file_has_a_tile_with_what_can_be_seen(damaged: Path, tmp_path: Path, capsys) -> None:
-    out = tmp_path / "e.png"
-    assert main(["view", "-c", str(damaged), "-o", str(out), "--errors"]) == 0
-    assert capsys.readouterr().out == f"{out}: 4 of 9 images of the train data cannot be read or decoded\n"
-    sheet = read(out)
-    half = read_filelist(load_config(damaged).data.train_filelist)[1]
-    # Its top is that of the whole image, and the tile shows it.
-    seen = decode_in_part(half, 3)
-    whole = np.asarray(Image.open(read_filelist(load_config(damaged).data.train_filelist)[0]).convert("RGB"))
-    assert np.abs(seen[:20].astype(int) - whole[:20]).mean() < 3
-    shown = np.asarray(fitted(Image.fromarray(seen), 240, 180))
-    top, left = place_of(shown, sheet)
-    assert top < 100 and left < 100
-    # The three others are grey.
-    assert (sheet == FAINT).all(-1).sum() > 3 * 0.9 * 240 * 180
-
-
-def test_more_broken_files_than_asked_for_are_counted(damaged: Path, tmp_path: Path) -> None:
-    said = view(load_config(damaged), ViewRequest("errors", count=3), tmp_path / "e.png")
-    assert said.endswith("4 of 9 images of the train data cannot be read or decoded, the first 3 of them shown")
-
-
-def test_no_broken_file_gives_no_picture(sample: SampleData, tmp_path: Path, capsys) -> None:
-    config, out = sample.config(tmp_path / "c.json"), tmp_path / "e.png"
-    weights = ["--set", "model.name=resnet", "--set", "model.weights=imagenet", "--set", "data.resize=antialias"]
-    assert main(["view", "-c", str(config), "-o", str(out), "--errors", "--split", "test", *weights]) == 0
-    said, remark = capsys.readouterr().out.splitlines()
-    assert said.startswith("no file failed: all 37 images of") and not out.exists()
-    assert "without antialiasing" in remark
-
-
 def test_a_broken_file_in_a_batch_is_named(damaged: Path, tmp_path: Path, capfd) -> None:
     out = tmp_path / "b.png"
     assert main(["view", "-c", str(damaged), "-o", str(out), "--boxes"]) == 1
@@ -370,7 +309,7 @@ def test_a_split_without_a_list_is_told(sample: SampleData, tmp_path: Path) -> N
     del alone["data"]["test_filelist"], alone["data"]["test_label_file"]
     (tmp_path / "d.json").write_text(json.dumps(alone))
     with pytest.raises(ConfigError, match="test_filelist"):
-        view(load_config(tmp_path / "d.json"), ViewRequest("errors", "test"), tmp_path / "a.png")
+        view(load_config(tmp_path / "d.json"), ViewRequest("batch", "test"), tmp_path / "a.png")
 
 
 def test_save_writes_what_it_was_given(tmp_path: Path) -> None:

@@ -14,10 +14,8 @@ from pathlib import Path
 from tfpipe.cli.arguments import (
     add_config,
     add_epoch,
-    add_html,
     add_json,
     add_profile,
-    check_html,
     quiet_tensorflow,
     read_sized,
     shared,
@@ -27,14 +25,12 @@ from tfpipe.cli.arguments import (
 from tfpipe.collectives.launch import find_launch
 from tfpipe.data.runtime.tracing import trace_folder
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     group = parser.add_argument_group("what to measure")
     group.add_argument("--stages", action="store_true", help="also measure the chain up to each stage")
-    group.add_argument("--serial", action="store_true", help="also measure with one reader and no prefetch")
     group.add_argument(
         "--headspace", action="store_true", help="also measure a training step, and the most that faster input gains"
     )
@@ -47,7 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "is won; with data.cpu_fraction, data.threads or --headspace a training step; may be given twice",
     )
     add_epoch(group)
-    group.add_argument("--ranks", type=whole(2), metavar="N", help="print the command that measures N ranks together")
     group.add_argument("--seconds", type=float, default=10.0, metavar="S", help="seconds per measurement [%(default)g]")
     group.add_argument(
         "--repeats", type=whole(1), default=5, metavar="N", help="segments per measurement [%(default)s]"
@@ -55,17 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to write")
     add_json(group, "all raw numbers")
     add_profile(group, "batches of the pipeline alone")
-    add_html(group, "the bottleneck or the knee, rates and costs as figures, and what is printed")
     group.add_argument("-l", "--logdir", type=Path, metavar="DIR", help="the trace's directory [runs/bench-NAME-TIME]")
 
 
 def run(args: argparse.Namespace) -> None:
     from tfpipe.data.sources.registry import open_source
 
-    if args.ranks is not None:
-        command = f"mpirun -n {args.ranks} --bind-to none tfpipe bench -c {args.config}"
-        raise ConfigError(f"--ranks {args.ranks}: a launcher starts the ranks, on this machine by: {command}")
-    check_html(args)
     config, launch = read_sized(args), find_launch()
     if launch is None or launch.rank == 0:
         open_source(config.data).check()
@@ -82,7 +72,7 @@ def run(args: argparse.Namespace) -> None:
 
             configure_devices(world)
             check_gpus(world)
-        plan = bench.BenchPlan(args.seconds, args.repeats, args.stages, args.serial, args.headspace)
+        plan = bench.BenchPlan(args.seconds, args.repeats, args.stages, args.headspace)
         report: bench.Report | ranks.RanksReport | sweep.Sweep
         if args.sweep:
             axes = [sweep.Axis.parse(text) for text in args.sweep]
@@ -101,8 +91,3 @@ def run(args: argparse.Namespace) -> None:
     print(text)
     if args.json is not None:
         write_json(args.json, numbers)
-    if args.html is not None:
-        from tfpipe.tools.bench.page import page
-        from tfpipe.tools.page.page import Given, write
-
-        write(page(report, Given("bench", args.config, args.set)), args.html)

@@ -9,11 +9,9 @@ from pathlib import Path
 
 from tfpipe.cli.arguments import (
     add_config,
-    add_html,
     add_json,
     add_processes,
     add_split,
-    check_html,
     launched_world,
     quiet_tensorflow,
     read_config,
@@ -40,7 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="exit with 1 too if anything is left out, of an unknown class, of another size than stated, or if class "
         "names differ only by blanks, case or a byte order mark",
     )
-    add_html(parser, "what would stop training, images by oddity and by class, and what is printed")
     add_json(parser, "all findings")
     add_processes(parser)
 
@@ -52,7 +49,6 @@ def run(args: argparse.Namespace) -> None:
     from tfpipe.tools.check.result import as_json, conclusion, render, strictly, write_clean_list
     from tfpipe.tools.check.split import check
 
-    check_html(args)
     whole = read_config(args)
     config, remark = whole.data, resize_of_weights(whole)
     checked = splits(args.split, config)
@@ -73,11 +69,6 @@ def run(args: argparse.Namespace) -> None:
         print(remark)
     if args.json is not None:
         write_json(args.json, as_json(results))
-    if args.html is not None:
-        from tfpipe.tools.check.page import page
-        from tfpipe.tools.page.page import Given, write
-
-        write(page(results, Given("check", args.config, args.set)), args.html)
     if args.fix_list is not None:
         dropped = write_clean_list(results[0], args.fix_list)
         print(f"{args.fix_list}: {len(results[0].catalog) - dropped} lines, {dropped} left out")

@@ -20,12 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from tfpipe.data.sources.registry import open_source
-    from tfpipe.tools.output import open_figure
+    from tfpipe.tools.trained.confusion import open_figure
 
     config = read_trained(args)
     open_source(config.data).check(test=True)
     if args.picture is not None:
-        open_figure(1, 1, "--picture")  # before a pass that may take long
+        open_figure(1, 1)  # before a pass that may take long
     world = start_trained(args, config)
     from tfpipe.tools.trained.confusion import as_json, class_table
     from tfpipe.tools.trained.evaluate import evaluate

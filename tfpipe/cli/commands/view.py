@@ -1,4 +1,4 @@
-"""Draws a batch as training sees it, images with boxes, an image's epochs, or undecodable files."""
+"""Draws a batch as training sees it, images with boxes, or an image's epochs."""
 
 import argparse
 from pathlib import Path
@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--split", choices=("train", "test"), default="train", help="filelist to draw [%(default)s]")
     parser.add_argument(
-        "--count", type=whole(1), metavar="N", help="draw at most N crops, images, epochs or files [64, 12, 8 or 48]"
+        "--count", type=whole(1), metavar="N", help="draw at most N crops, images or epochs [64, 12 or 8]"
     )
     parser.add_argument(
         "--first",
@@ -29,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, drawn in (
         ("boxes", "whole images, their boxes and crops"),
         ("epochs", "one image in several epochs, before and after data.augment"),
-        ("errors", "files that cannot be decoded"),
     ):
         kind.add_argument(f"--{name}", action="store_const", dest="kind", const=name, help=f"draw {drawn}")
 

@@ -19,7 +19,6 @@ class BaseSource(ABC):
         "index": "data.source knows its own boxes: tfpipe index is for filelists",
         "check --fix-list": "--fix-list writes a filelist, and data.source has none",
         "stage": "tfpipe stage copies the files of filelists, or packed data; data.source is neither: pack it first",
-        "view --errors": "view --errors opens the files of a filelist, and data.source has none: use tfpipe check",
     }
     """Commands that this kind cannot serve, and why."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfpipe.config import Config, DataConfig, Parallel
+from tfpipe.config import Config, DataConfig
 from tfpipe.data.pipeline import Crops, build_batches, crop, finish, mix, read, stage_names, visit
 from tfpipe.data.runtime import autotune
 from tfpipe.data.runtime.cancellable import Cancellable
@@ -45,7 +45,7 @@ from tfpipe.util.memory import private_memory
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
 
-PIPELINE, LIMIT, SERIAL = "pipeline", "limit", "serial"
+PIPELINE, LIMIT = "pipeline", "limit"
 # Warm-up before each segment of the pipeline, in which AUTOTUNE, which starts with the iterator, adapts.
 WARM_UP_S = 1.0
 # Only the last of this many elements of a chain reaches Python, which would otherwise dominate the measurement.
@@ -60,7 +60,6 @@ class BenchPlan:
     seconds: float = 10.0  # total time of each measurement, of the pipeline and of everything compared with it
     repeats: int = 5  # segments into which `seconds` is divided
     stages: bool = False  # measure also the chain up to each stage
-    serial: bool = False  # measure also with one reader and no prefetch
     headspace: bool = False  # measure also the training step, fed by the pipeline and from memory
 
     @property
@@ -77,8 +76,8 @@ class BenchPlan:
         """Checks that the plan can be carried out; raises ConfigError if not."""
         if not 0 < self.seconds < math.inf:
             raise ConfigError(f"--seconds must be above 0 and finite, received {self.seconds:g}")
-        if world.size > 1 and (self.stages or self.serial or self.headspace):
-            raise ConfigError("--stages, --serial and --headspace are of one rank: leave them out, or measure one rank")
+        if world.size > 1 and (self.stages or self.headspace):
+            raise ConfigError("--stages and --headspace are of one rank: leave them out, or measure one rank")
 
 
 @dataclass(frozen=True)
@@ -140,9 +139,7 @@ class Report:
 def run(config: Config, world: World, plan: BenchPlan) -> Report:
     """Measures the training pipeline of `config`.
 
-    Raises:
-        ConfigError: the plan, a filelist or a label cannot be used.
-        TfpipeError: a file cannot be used.
+    Raises ConfigError if the plan, a filelist or a label cannot be used, TfpipeError if a file cannot.
     """
     plan.check(world)
     before_bytes, start = private_memory(), time.perf_counter()
@@ -159,10 +156,6 @@ def _run(config: Config, pipelines: Pipelines, plan: BenchPlan, catalog_s: float
     decodes, about_limit = limit(split)
     stages = prefixes(config, pipelines) if plan.stages else []
     measured: dict[str, Callable[[float], Segment]] = {PIPELINE: pipeline.measure, LIMIT: partial(measure, decodes)}
-    if plan.serial:
-        update = {"num_parallel_readers": 1, "parallel": Parallel(), "prefetch_buffer_size": 0}
-        serial = config.model_copy(update={"data": config.data.model_copy(update=update)})
-        measured[SERIAL] = pipelines.new(serial).measure
     if plan.headspace:
         measured |= feeds(config, pipelines)
     for chain in progress(stages, len(stages), "warming up", "chain", world.rank == 0):
@@ -252,9 +245,7 @@ def _every(count: int, dataset: tf.data.Dataset) -> tf.data.Dataset:
 def trace(config: Config, world: World, window: Window, folder: Path) -> None:
     """Takes batches, one per step, and writes a trace of the steps in `window` to `folder`, for `tfpipe report`.
 
-    Raises:
-        ConfigError: a filelist or a label cannot be used.
-        TfpipeError: a file cannot be used.
+    Raises ConfigError if a filelist or a label cannot be used, TfpipeError if a file cannot.
     """
     folder.mkdir(parents=True, exist_ok=True)
     # With the number of threads, which the report cannot know otherwise.

@@ -61,9 +61,7 @@ class RanksReport:
 def run(config: Config, world: World, plan: BenchPlan) -> RanksReport:
     """Measures the training pipeline of `config` on all ranks of `world`; only rank 0's report has turns of it alone.
 
-    Raises:
-        ConfigError: the plan, a filelist or a label cannot be used.
-        TfpipeError: a file cannot be used.
+    Raises ConfigError if the plan, a filelist or a label cannot be used, TfpipeError if a file cannot.
     """
     from mpi4py import MPI
 

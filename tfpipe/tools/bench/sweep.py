@@ -103,9 +103,8 @@ def settings_of(axes: Sequence[Axis], load: Callable[[list[str]], Config]) -> di
 def run(axes: Sequence[Axis], settings: Mapping[Setting, Config], world: World, plan: BenchPlan) -> Sweep:
     """Measures the training pipeline at every setting; with a training step if a key divides the CPUs, or if asked for.
 
-    Raises:
-        ConfigError: the plan, a filelist or a label cannot be used, or the settings need different models.
-        TfpipeError: a file cannot be used.
+    Raises ConfigError if the plan, a filelist or a label cannot be used, or the settings need different models; a
+    TfpipeError if a file cannot be used.
     """
     plan.check(world)
     if world.size > 1:
@@ -147,10 +146,10 @@ def render(sweep: Sweep) -> str:
         lines.append(f"{line(widths, names[setting], *cells)}{knee}")
     turns = len(sweep.segments[sweep.best])
     lines.append(f"Medians of {turns} turns, in which all settings alternate; ratios turn by turn.")
-    return "\n\n".join(["\n".join(lines), *conclusions(sweep)])
+    return "\n\n".join(["\n".join(lines), *_conclusions(sweep)])
 
 
-def conclusions(sweep: Sweep) -> list[str]:
+def _conclusions(sweep: Sweep) -> list[str]:
     """Returns the lines below the table: the knee, and whether the pipeline slows the training step."""
     best, knee, share = sweep.best, sweep.knee, f"{100 * AS_GOOD:.0f} %"
     flags = " ".join(f"--set {key}={value}" for key, value in zip(sweep.keys, knee, strict=True))

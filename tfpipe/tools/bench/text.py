@@ -5,7 +5,7 @@ from statistics import median
 from typing import Any
 
 from tfpipe.config import DataConfig
-from tfpipe.tools.bench.bench import LIMIT, PIPELINE, SERIAL, Report
+from tfpipe.tools.bench.bench import LIMIT, PIPELINE, Report
 from tfpipe.tools.bench.headspace import REPLAY, TRAINING
 from tfpipe.tools.bench.machine import Machine
 from tfpipe.tools.bench.ranks import RanksReport
@@ -57,21 +57,10 @@ def as_json(report: Report | RanksReport) -> dict[str, Any]:
         "feeds": fed(report),
         "bound": diagnose_chains(report.figures)._asdict(),
     }
-    if SERIAL in report.segments:
-        facts["ratio_to_serial"] = report.ratio(PIPELINE, SERIAL).median
     if TRAINING in report.segments:
         room = report.headspace
         facts["headspace"] = {key: value._asdict() for key, value in room._asdict().items()} | {"meaning": room.meaning}
     return {**facts, **raw}
-
-
-def facts(report: Report | RanksReport) -> dict[str, str]:
-    """Returns what was measured and on what, each with its first word."""
-    if isinstance(report, RanksReport):
-        texts = _facts(report.machine_alone, report.data)
-    else:
-        texts = [*_start(report).splitlines(), _feeds(report), _tuned(report)]
-    return {word: text.strip() for word, _, text in (text.partition(" ") for text in texts)}
 
 
 def _ranks(report: RanksReport) -> str:
@@ -133,12 +122,6 @@ def _rates(report: Report) -> str:
     ]
     if report.limit.skipped:
         lines.append(f"  the limit goes without {report.limit.skipped} files that cannot be decoded; see tfpipe check")
-    if SERIAL in report.segments:
-        serial = "  (data.num_parallel_readers=1, data.prefetch_buffer_size=0)"
-        lines += [
-            _row(SERIAL, report.spread(SERIAL), serial),
-            _row("pipeline / serial", report.ratio(PIPELINE, SERIAL), digits=2),
-        ]
     return "\n".join(lines)
 
 

@@ -5,15 +5,16 @@ the step that takes each; then come the pipeline's threads and the GPUs.
 """
 
 import gzip
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfpipe.data.runtime.recording import Recording, TracedBatch
+from tfpipe.data.runtime.recording import Recording
 from tfpipe.errors import ConfigError
 from tfpipe.tools.report import samples
 from tfpipe.tools.report.runs import Ranks
-from tfpipe.tools.report.samples import Decoded, SampleTime
+from tfpipe.tools.report.samples import Decoded
 from tfpipe.tools.report.trace import CROP, WAIT, Span, Trace
 from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.json_text import to_json
@@ -104,9 +105,13 @@ def _nested(events: Iterable[Event]) -> list[Event]:
 
 def _batches(process: Process, recording: Recording) -> Iterator[Event]:
     """Yields the steps with their parts, the ready batches, and an arrow from each to its step."""
-    times, batches = samples.sample_times(recording), recording.batches
-    for batch, following in zip(batches, [*batches[1:], None], strict=True):
-        args = _about(recording, batch, samples.slowest_sample(batch, times))
+    rows = samples.batch_rows(recording, samples.sample_times(recording))
+    batches = recording.batches
+    for batch, following, row in zip(batches, [*batches[1:], None], rows, strict=True):
+        args = {name: getattr(row, name) for name in ("batch", "positions", "wait_ms", "delay_ms")}
+        if row.slowest_ms is not None:
+            slowest = f"{row.slowest_stage} of {row.slowest_position}, {row.slowest_ms:.1f} ms"
+            args["slowest"] = f"{slowest}: {row.slowest_file or ''}"
         began, ready, taken, ended = (
             round(1e9 * seconds) for seconds in (batch.began_s, batch.ready_s, batch.taken_s, batch.ended_s)
         )
@@ -123,16 +128,6 @@ def _batches(process: Process, recording: Recording) -> Iterator[Event]:
         yield process.flow("f", STEPS, batch.number, min(taken + 1000, ended))
 
 
-def _about(recording: Recording, batch: TracedBatch, slowest: SampleTime | None) -> dict[str, Any]:
-    """Returns what is known of a batch, as arguments of its events."""
-    args: dict[str, Any] = {"batch": batch.number, "positions": samples.name_positions(batch)}
-    args |= {"wait_ms": round(1000 * batch.wait_s, 3), "delay_ms": round(1000 * batch.delay_s, 3)}
-    if slowest is not None:
-        file = recording.files.get(slowest.position, "")
-        args["slowest"] = f"{slowest.stage} of {slowest.position}, {1000 * slowest.seconds:.1f} ms: {file}"
-    return args
-
-
 def _threads(process: Process, trace: Trace) -> Iterator[Event]:
     """Yields the lanes of the pipeline's threads, those of a stage one below the other, and of the GPUs."""
     calls = samples.outermost(trace)
@@ -146,20 +141,21 @@ def _threads(process: Process, trace: Trace) -> Iterator[Event]:
         tids[lane] = tid
         yield process.label(tid, "thread_name", name)
         yield process.label(tid, "thread_sort_index", tid)
-    for span in trace.calls:
+
+    def draw(span: Span, name: str, **args: Any) -> Event:
         start_ns, end_ns = (trace.origin_ns + round(1e9 * seconds) for seconds in (span.start_s, span.end_s))
-        position = positions.get(span.run) if span.run else None
-        args = {} if position is None else _sample(trace, position)
-        yield process.slice(tids[span.lane], _name(span, span.lane in inside), start_ns, end_ns, op=span.op, **args)
+        return process.slice(tids[span.lane], name, start_ns, end_ns, **args)
+
+    for span in trace.calls:
+        args = _sample(trace, positions.get(span.run) if span.run else None)
+        yield draw(span, _name(span, span.lane in inside), op=span.op, **args)
     for lane, image in decoded:
         yield from _image(process, trace, tids[lane], image)
     for lane, call in samples.located(samples.decoder_calls(events), calls, lanes):
         freed_ns = call.start_ns + call.ns - call.parts_ns[2]
         yield process.slice(tids[lane], "allocate", call.start_ns, call.start_ns + call.parts_ns[0])
         yield process.slice(tids[lane], "free", freed_ns, call.start_ns + call.ns)
-    for span in trace.devices:
-        start_ns, end_ns = (trace.origin_ns + round(1e9 * seconds) for seconds in (span.start_s, span.end_s))
-        yield process.slice(tids[span.lane], span.stage, start_ns, end_ns)
+    yield from (draw(span, span.stage) for span in trace.devices)
 
 
 def _name(span: Span, with_images: bool) -> str:
@@ -177,29 +173,26 @@ def _function(stage: str) -> str:
 
 def _names(trace: Trace) -> list[tuple[str, str]]:
     """Returns the lanes and their names, e.g. "read 3" for the third thread that mostly reads."""
-    busy_s: dict[str, dict[str, float]] = {}
+    busy_s: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for span in trace.calls:
-        lane_busy_s = busy_s.setdefault(span.lane, {})
-        lane_busy_s[span.stage] = lane_busy_s.get(span.stage, 0.0) + span.seconds
-    mostly = {lane: _function(max(lane_busy_s, key=lane_busy_s.__getitem__)) for lane, lane_busy_s in busy_s.items()}
-    order = sorted(mostly, key=lambda lane: (mostly[lane] == "read", mostly[lane], -sum(busy_s[lane].values())))
-    counts: dict[str, int] = {}
-    names = []
-    for lane in order:
-        number = counts[mostly[lane]] = counts.get(mostly[lane], 0) + 1
-        names.append((lane, f"{mostly[lane]} thread {number}"))
+        busy_s[span.lane][span.stage] += span.seconds
+    mostly = {lane: _function(max(stages, key=stages.__getitem__)) for lane, stages in busy_s.items()}
+    counts, names = Counter[str](), list[tuple[str, str]]()
+    for lane in sorted(mostly, key=lambda lane: (mostly[lane] == "read", mostly[lane], -sum(busy_s[lane].values()))):
+        counts[mostly[lane]] += 1
+        names.append((lane, f"{mostly[lane]} thread {counts[mostly[lane]]}"))
     return names + [(lane, lane) for lane in dict.fromkeys(span.lane for span in trace.devices)]
 
 
-def _sample(trace: Trace, position: int) -> dict[str, Any]:
-    file = trace.recording.files.get(position)
-    return {"position": position} | ({} if file is None else {"file": file})
+def _sample(trace: Trace, position: int | None) -> dict[str, Any]:
+    """Returns what is known of a sample, as arguments of its events."""
+    known = {"position": position, "file": None if position is None else trace.recording.files.get(position)}
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def _image(process: Process, trace: Trace, tid: int, image: Decoded) -> Iterator[Event]:
     """Yields a decoded image and its parts, which take turns row by row: each is drawn as one span with its sum."""
-    args = {} if image.position is None else _sample(trace, image.position)
-    yield process.slice(tid, "image", image.start_ns, image.start_ns + image.ns, **args)
+    yield process.slice(tid, "image", image.start_ns, image.start_ns + image.ns, **_sample(trace, image.position))
     at_ns = image.start_ns
     for part, ns in zip(PARTS, image.parts_ns, strict=True):
         yield process.slice(tid, part, at_ns, at_ns + ns)

@@ -5,59 +5,75 @@ import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tfpipe import __version__
 from tfpipe.config import load_config
-from tfpipe.errors import TfpipeError
-from tfpipe.tools.page.figures import (
-    GRAY,
-    RANKS,
-    RED,
-    AxisMark,
-    Figure,
-    Line,
-    chosen_ranks,
-    line_figure,
-    number,
-)
-from tfpipe.tools.page.page import Finding, Page, TableSection, write
-from tfpipe.tools.report.diagnosis import Use, diagnose_run, uses
+from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.tools.report.diagnosis import diagnose_run, uses
+from tfpipe.tools.report.figures import GRAY, RANKS, RED, AxisMark, Figure, Line, chosen_ranks, line_figure
 from tfpipe.tools.report.runs import CONFIG, Run, trace_paths
 from tfpipe.tools.report.slowest import WorstBatch, timeline, worst_batches
-from tfpipe.tools.report.text import us_per_image
-from tfpipe.tools.report.trace import Trace, read_trace
+from tfpipe.tools.report.text import measured
+from tfpipe.tools.report.trace import read_trace
 from tfpipe.training.monitor.events import EVENTS
 from tfpipe.training.monitor.metrics import METRICS, is_epoch, lines, parse, read
 from tfpipe.training.monitor.stragglers import describe_stragglers
+from tfpipe.util.atomic_write import atomic_write, writing
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 PICTURES = 16
 # Stalls, and resumes, that figures mark.
 MARKS = 20
 
 
-class RunParts(NamedTuple):
-    """The parts that only the page of a run has."""
+class Finding(NamedTuple):
+    """A line of the page's beginning: what was slow or broken, and where the page says more."""
 
-    batches: Sequence[WorstBatch]
-    timeline: Figure | None
-    traced: Sequence[int]  # ranks
-    stages: Sequence[Mapping[str, Any]]
-    uses: Sequence[Use]
-    picture: str  # data URL; "" if there is none
-    picture_text: str  # what it shows, or why there is none
+    kind: str
+    text: str
+    anchor: str
+
+
+class StageRow(NamedTuple):
+    """A stage's calls, and those that it may have under way at once."""
+
+    name: str
+    calls: int
+    us: float | None  # microseconds an image; None if no image was read
+    busy: float  # calls under way on average
+    limit: int | None
+    note: str = ""
+
+
+def load_template() -> "Template":
+    """Returns the page's template. Raises ConfigError if Jinja2 is not installed."""
+    try:
+        import jinja2
+    except ImportError as error:
+        raise ConfigError(f"--html needs Jinja2 ({error}): pip install 'tfpipe[profile]'") from error
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    return environment.from_string((files("tfpipe.tools.report") / "page.html").read_text(encoding="utf-8"))
 
 
 def write_page(run: Run, path: Path) -> None:
     """Writes the page of a run to `path`.
 
-    Raises ConfigError if Jinja2 or matplotlib is not installed, or `path` cannot be written.
+    Raises ConfigError if Jinja2 is not installed, or `path` cannot be written.
     """
-    write(page_of(run), path)
+    text = load_template().render(page_of(run), version=__version__)
+    with writing(path), atomic_write(path) as partial:
+        partial.write_text(text, encoding="utf-8", errors="replace")
 
 
-def page_of(run: Run) -> Page:
-    """Returns everything that the page of a run shows."""
+def page_of(run: Run) -> dict[str, Any]:
+    """Returns everything that the page of a run shows, by the template's names."""
     record = [] if not (run.folder / METRICS).exists() else list(read(run.folder / METRICS))
     intervals = [(line["epoch"], line["step"], line["interval"]) for line in record if "interval" in line]
     # A stall is reported again and again while it lasts: the last report has its length.
@@ -68,29 +84,25 @@ def page_of(run: Run) -> Page:
     batches = worst_batches([trace.recording for trace in traces])
     events = read_events(run.folder / EVENTS)
     config = (run.folder if (run.folder / CONFIG).exists() else run.folder.parent) / CONFIG
-    verdict = diagnose_run(run)
-    parts = RunParts(
-        batches,
-        timeline(batches),
-        [trace.recording.rank for trace in traces],
-        stage_rows(run),
-        uses(run),
-        *sample_pictures(config),
-    )
-    return Page(
-        "report",
-        run.folder.absolute().name,
-        str(run.folder),
-        verdict.headline,
-        (("because", verdict.because), ("change", verdict.advice)),
-        findings=list(findings(run, intervals, stalls, batches, events)),
-        facts=facts(run, epochs, events),
-        figures=[*epoch_figures(epochs), *interval_figures(intervals, marks(stalls, events))],
-        tables=[events_table(events)],
-        config=config.read_text() if config.exists() else "",
-        versions=next((event["versions"] for event in reversed(events) if "versions" in event), {}),
-        run=parts,
-    )
+    picture, picture_text = sample_pictures(config)
+    return {
+        "name": run.folder.absolute().name,
+        "place": run.folder,
+        "verdict": diagnose_run(run),
+        "findings": list(findings(run, stalls, batches, events)),
+        "facts": facts(run, epochs, events),
+        "figures": [*epoch_figures(epochs), *interval_figures(intervals, marks(stalls, events))],
+        "batches": batches,
+        "timeline": timeline(batches),
+        "traced": [trace.recording.rank for trace in traces],
+        "stages": stage_rows(run),
+        "uses": uses(run),
+        "events": [(event["when"], event["kind"], event["step"], _about(event)) for event in events],
+        "picture": picture,
+        "picture_text": picture_text,
+        "config": config.read_text() if config.exists() else "",
+        "versions": next((event["versions"] for event in reversed(events) if "versions" in event), {}),
+    }
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
@@ -111,13 +123,6 @@ def read_events(path: Path) -> list[dict[str, Any]]:
         event["when"] = f"{datetime.fromtimestamp(event['time'], timezone.utc):%Y-%m-%d %H:%M:%S}"
         events.append(event)
     return events
-
-
-def events_table(events: Sequence[Mapping[str, Any]]) -> TableSection:
-    """Returns the table of starts, checkpoints and signals."""
-    rows = [(event["when"], event["kind"], event["step"], _about(event)) for event in events]
-    text = "" if rows else "None is recorded: training writes them to events.jsonl."
-    return TableSection("events", "Checkpoints and signals", text, ("time (UTC)", "event", "step", ""), rows)
 
 
 def _about(event: Mapping[str, Any]) -> str:
@@ -149,11 +154,9 @@ def facts(run: Run, epochs: Sequence[Mapping[str, Any]], events: Sequence[Mappin
         found["images/s"] = f"{run.mean('images_per_second'):.0f}"
         named = f" on {'host' if len(hosts) == 1 else f'{len(hosts)} hosts:'} {', '.join(hosts[:4])}"
         found["ranks"] = f"{len(ranks)}{named if hosts else ''}"
-        found["steps"] = f"{sum(interval['steps'] for interval in run.intervals)} in {len(run.intervals)} intervals"
         found["CPU of rank 0"] = f"{100 * run.mean('cpu_fraction'):.0f} % of {run.intervals[-1]['cores']}"
-    if run.trace is not None:
-        first, last = run.trace.steps[0].number, run.trace.steps[-1].number
-        found["traced"] = f"steps {first} to {last}"
+    if run.measured:
+        found["measured"] = measured(run)
     last_epoch = epochs[-1] if epochs else {}
     for name, text in (("loss", "loss"), ("top1", "top-1"), ("test_loss", "test loss"), ("test_top1", "test top-1")):
         if isinstance(last_epoch.get(name), int | float):
@@ -166,7 +169,6 @@ def facts(run: Run, epochs: Sequence[Mapping[str, Any]], events: Sequence[Mappin
 
 def findings(
     run: Run,
-    intervals: Sequence[tuple[int, int, Mapping[str, Any]]],
     stalls: Sequence[Mapping[str, Any]],
     batches: Sequence[WorstBatch],
     events: Sequence[Mapping[str, Any]],
@@ -179,21 +181,14 @@ def findings(
         seconds, part, rank = (stall["stall"][key] for key in ("seconds", "in", "rank"))
         text = f"rank {rank}: step {stall['step']} of epoch {stall['epoch']} was open for {seconds:.0f} s"
         where = "waiting for its input" if part == "input" else "in the training step, or waiting for other ranks"
-        yield Finding("stall", f"{text}, {where}{_slowest_rank(intervals, stall)}", "wait-by-rank")
-    slowest = [batch for batch in batches if batch.slowest is not None and batch.file]
-    for batch in slowest[:1]:
-        assert batch.slowest is not None
-        yield Finding(
-            "slowest batch",
-            f"rank {batch.rank} (host {batch.host}) waited {batch.wait_ms:.1f} ms for batch {batch.number}; its "
-            f"slowest sample took {1000 * batch.slowest.seconds:.1f} ms to {batch.slowest.stage}: {batch.file}",
-            batch.anchor,
-        )
-    if not slowest and batches:
-        batch = batches[0]
-        yield Finding(
-            "slowest batch", f"rank {batch.rank} waited {batch.wait_ms:.1f} ms for batch {batch.number}", batch.anchor
-        )
+        yield Finding("stall", f"{text}, {where}", "wait-by-rank")
+    worst = next((batch for batch in batches if batch.row.slowest_file), next(iter(batches), None))
+    if worst is not None:
+        row = worst.row
+        text = f"rank {row.rank} (host {row.host}) waited {row.wait_ms:.1f} ms for batch {row.batch}"
+        if row.slowest_file:
+            text += f"; its slowest sample took {row.slowest_ms:.1f} ms to {row.slowest_stage}: {row.slowest_file}"
+        yield Finding("slowest batch", text, worst.anchor)
     for event in events:
         if event["event"] == "stop":
             yield Finding("stopped", f"by {event['by']} after step {event['step']}, {event['when']} UTC", "events")
@@ -201,16 +196,6 @@ def findings(
             yield Finding("failed", f"{event['reason']}, {event['when']} UTC", "events")
         elif event.get("note"):
             yield Finding("killed", f"before the start at {event['when']} UTC: {event['note']}", "events")
-
-
-def _slowest_rank(intervals: Sequence[tuple[int, int, Mapping[str, Any]]], stall: Mapping[str, Any]) -> str:
-    """Returns which rank waited longest in the interval of a stall, if its wait was a large part of that."""
-    ranks = next((interval["ranks"] for _, step, interval in intervals if step >= stall["step"]), ())
-    waits = {rank["rank"]: rank["wait_ms"] for rank in ranks if "wait_ms" in rank}
-    if len(waits) < 2 or max(waits.values()) < 2 * sorted(waits.values())[-2]:
-        return ""
-    slowest = max(waits, key=waits.__getitem__)
-    return f"; rank {slowest} waited longest for its input then, {number(waits[slowest])} ms a step"
 
 
 def epoch_figures(epochs: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
@@ -257,10 +242,6 @@ def _by_rank(intervals: Sequence[tuple[int, int, Mapping[str, Any]]], key: str) 
                 steps, values = lines_of.setdefault(rank["rank"], ([], []))
                 steps.append(step)
                 values.append(rank[key])
-    if not lines_of and key in intervals[0][2]:
-        # Runs of earlier versions have the delay of rank 0 alone.
-        values = [interval[key]["mean"] for *_, interval in intervals]
-        return [Line("rank 0", [step for _, step, _ in intervals], values)]
     complete = [Line(f"rank {rank}", *of_rank) for rank, of_rank in sorted(lines_of.items())]
     longest = max((len(line.x) for line in complete), default=0)
     # A resumed run may have fewer ranks: the median needs lines of one length.
@@ -268,39 +249,29 @@ def _by_rank(intervals: Sequence[tuple[int, int, Mapping[str, Any]]], key: str) 
     return chosen_ranks(even) if len(complete) > RANKS else complete
 
 
-def stage_rows(run: Run) -> list[dict[str, Any]]:
+def stage_rows(run: Run) -> list[StageRow]:
     """Returns the stages of the trace with what each takes and may take; of the intervals, if there is no trace."""
-    rows: list[dict[str, Any]] = []
-    trace: Trace | None = run.trace
-    for stage in () if trace is None else trace.stages:
-        assert trace is not None
-        us = us_per_image(trace, stage.name)
-        busy, limit = stage.busy_s / trace.seconds, run.at_once.get(stage.name)
-        note = "in Python, one thread at a time" if stage.by_python else ""
-        rows.append(_stage_row(stage.name, f"{stage.calls or ''}", us, busy, limit, note))
-    if trace is None and run.intervals:
-        seconds = run.total("seconds")
-        images = sum(interval["images"] for interval in run.intervals)
-        for name, limit in run.at_once.items():
-            stages = [stage for interval in run.intervals for stage in interval["stages"] if stage["stage"] == name]
-            busy_s = 1e-3 * sum(stage["elements"] * stage["busy_ms"] for stage in stages)
-            calls = sum(stage["elements"] for stage in stages)
-            us = 1e6 * busy_s / images if images else None
-            rows.append(_stage_row(name, str(calls), us, busy_s / seconds, limit, ""))
+    if run.trace is not None:
+        seconds = run.trace.seconds
+        return [
+            StageRow(
+                stage.name,
+                stage.calls,
+                run.trace.us_per_image(stage),
+                stage.busy_s / seconds,
+                run.at_once.get(stage.name),
+                "in Python, one thread at a time" if stage.by_python else "",
+            )
+            for stage in run.trace.stages
+        ]
+    if not run.intervals:
+        return []
+    rows, calls, busy_ms = list[StageRow](), run.sum_stages(), run.sum_stages("busy_ms")
+    seconds, images = run.total("seconds"), run.total("images")
+    for name, limit in run.at_once.items():
+        busy_s = 1e-3 * busy_ms[name]
+        rows.append(StageRow(name, calls[name], 1e6 * busy_s / images if images else None, busy_s / seconds, limit))
     return rows
-
-
-def _stage_row(name: str, calls: str, us: float | None, busy: float, limit: int | None, note: str) -> dict[str, Any]:
-    used = None if not limit else busy / limit
-    return {
-        "name": name,
-        "calls": calls,
-        "us": "" if us is None else f"{us:.1f}",
-        "busy": f"{busy:.2f}",
-        "limit": "" if limit is None else limit,
-        "used": used,
-        "note": note,
-    }
 
 
 def sample_pictures(config_path: Path) -> tuple[str, str]:

@@ -80,14 +80,9 @@ class Run:
         """The load of the rank's CPUs; None without the accounting."""
         if not self.intervals:
             return None
-        busy_ms = sum(
-            stage["elements"] * stage["busy_ms"]
-            for interval in self.intervals
-            for stage in interval["stages"]
-            if stage["stage"] != "read"
-        )
+        busy_s = sum(seconds for name, seconds in self.sum_stages("busy_ms").items() if name != "read") / 1e3
         shares = self.mean("cpu_fraction"), self.mean("queued_fraction")
-        return Load(self.intervals[-1]["cores"], *shares, busy_ms / 1e3 / self.total("seconds"))
+        return Load(self.intervals[-1]["cores"], *shares, busy_s / self.total("seconds"))
 
     @property
     def parts(self) -> dict[str, float]:
@@ -110,6 +105,14 @@ class Run:
         weights = [interval["seconds" if part is None else "steps"] for interval in self.intervals]
         values = [interval[name] if part is None else interval[name][part] for interval in self.intervals]
         return sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)
+
+    def sum_stages(self, figure: str | None = None) -> Counter[str]:
+        """Returns, by stage, its elements in all intervals, or the sum of a figure of them, e.g. "busy_ms"."""
+        sums = Counter[str]()
+        for interval in self.intervals:
+            for stage in interval["stages"]:
+                sums[stage["stage"]] += stage["elements"] * (stage[figure] if figure else 1)
+        return sums
 
     def total(self, name: str) -> float:
         """Returns the sum of a figure over the intervals."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfpipe.data.runtime.recording import Recording, TracedBatch
+from tfpipe.data.runtime.recording import Recording
 from tfpipe.native import EventKind
 from tfpipe.tools.report.runs import Ranks
 from tfpipe.tools.report.trace import Span, Trace
@@ -183,7 +183,8 @@ def write_batches(runs: Sequence[Ranks], path: Path) -> None:
 
     The rows are in the order of the steps. Raises ConfigError if `path` cannot be written.
     """
-    unordered = (row for ranks in runs for trace in ranks.traces for row in _rows(trace.recording))
+    recordings = (trace.recording for ranks in runs for trace in ranks.traces)
+    unordered = (row for recording in recordings for row in batch_rows(recording, sample_times(recording)))
     rows = sorted(unordered, key=lambda row: (row.batch, row.rank))
     with writing(path), atomic_write(path) as partial:
         if path.suffix == PARQUET:
@@ -198,39 +199,30 @@ def write_batches(runs: Sequence[Ranks], path: Path) -> None:
             table.writerows(rows)
 
 
-def name_positions(batch: TracedBatch) -> str:
-    """Returns the stream positions of a batch's samples, each once, separated by spaces."""
-    return " ".join(map(str, dict.fromkeys(batch.positions[:, 0].tolist())))
+def batch_rows(recording: Recording, times: dict[int, list[SampleTime]]) -> Iterator[BatchRow]:
+    """Yields the rows of a rank's batches; `times` are those of `sample_times`."""
 
+    def ms(seconds: float) -> float:
+        return round(1000 * float(seconds), 3)
 
-def slowest_sample(batch: TracedBatch, times: dict[int, list[SampleTime]]) -> SampleTime | None:
-    """Returns the longest of the `times` (by position) of a batch's samples, None if none is known."""
-    sample_times = (time for position in set(batch.positions[:, 0].tolist()) for time in times.get(position, []))
-    return max(sample_times, key=lambda time: time.seconds, default=None)
-
-
-def _rows(recording: Recording) -> Iterator[BatchRow]:
-    times = sample_times(recording)
     for batch in recording.batches:
-        slowest = slowest_sample(batch, times)
+        positions = list(dict.fromkeys(batch.positions[:, 0].tolist()))
+        known = (time for position in positions for time in times.get(position, []))
+        slowest = max(known, key=lambda time: time.seconds, default=None)
         yield BatchRow(
             batch.number,
             recording.rank,
             recording.host,
             ready_s=round(batch.ready_s, 6),
             taken_s=round(batch.taken_s, 6),
-            wait_ms=_ms(batch.wait_s),
-            delay_ms=_ms(batch.delay_s),
-            compute_ms=_ms(batch.ended_s - batch.taken_s - batch.reduce_s),
-            reduce_ms=_ms(batch.reduce_s),
+            wait_ms=ms(batch.wait_s),
+            delay_ms=ms(batch.delay_s),
+            compute_ms=ms(batch.ended_s - batch.taken_s - float(batch.reduce_s)),
+            reduce_ms=ms(batch.reduce_s),
             crops=len(batch.positions),
-            positions=name_positions(batch),
-            slowest_ms=None if slowest is None else _ms(slowest.seconds),
+            positions=" ".join(map(str, positions)),
+            slowest_ms=None if slowest is None else ms(slowest.seconds),
             slowest_stage=None if slowest is None else slowest.stage,
             slowest_position=None if slowest is None else slowest.position,
             slowest_file=None if slowest is None else recording.files.get(slowest.position),
         )
-
-
-def _ms(seconds: float) -> float:
-    return round(1000 * seconds, 3)

@@ -3,93 +3,66 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tfpipe.data.runtime.recording import Recording, TracedBatch
-from tfpipe.tools.page.figures import GRAY, RED, Bar, Figure, draw_rows
-from tfpipe.tools.report.samples import SampleTime, sample_times, slowest_sample
+from tfpipe.data.runtime.recording import Recording
+from tfpipe.tools.report.figures import GRAY, RED, Bar, Figure, draw_rows
+from tfpipe.tools.report.samples import BatchRow, batch_rows, sample_times
 
 # Batches in the table of those that waited longest, and samples of a batch.
 WORST, SAMPLES = 20, 12
-WAIT, COMPUTE, REDUCE, READY = "wait for input", "compute", "reduce", "ready, not taken"
-PARTS = {WAIT: RED, COMPUTE: "#3b82c4", REDUCE: "#e07b39", READY: GRAY}
+PARTS = {"wait for input": RED, "compute": "#3b82c4", "reduce": "#e07b39", "ready, not taken": GRAY}
 
 
 class WorstBatch(NamedTuple):
-    """A traced batch that its step waited for."""
+    """A traced batch that its step waited for, with file, stage and milliseconds of its slowest samples."""
 
-    anchor: str
-    rank: int
-    host: str
-    number: int
-    wait_ms: float
-    delay_ms: float
-    compute_ms: float
-    slowest: SampleTime | None
-    file: str | None
-    samples: Sequence[tuple[str, str, str]]  # file, stage and milliseconds of its slowest samples
-    batch: TracedBatch
+    row: BatchRow
+    samples: Sequence[tuple[str, str, str]]
+
+    @property
+    def anchor(self) -> str:
+        """Identifier on the page."""
+        return f"batch-{self.row.rank}-{self.row.batch}"
 
 
 def worst_batches(recordings: Sequence[Recording]) -> list[WorstBatch]:
     """Returns the batches of all ranks that were waited for longest, at most WORST, the longest wait first."""
-    every = [(recording, batch) for recording in recordings for batch in recording.batches]
-    every.sort(key=lambda pair: -pair[1].wait_s)
-    times = {recording.rank: sample_times(recording) for recording in recordings}
-    return [_worst(recording, batch, times[recording.rank]) for recording, batch in every[:WORST]]
-
-
-def _worst(recording: Recording, batch: TracedBatch, times: dict[int, list[SampleTime]]) -> WorstBatch:
-    slowest = slowest_sample(batch, times)
-    positions = list(dict.fromkeys(batch.positions[:, 0].tolist()))
-    known = sorted((time for position in positions for time in times.get(position, [])), key=lambda time: -time.seconds)
-
-    def name(position: int) -> str:
-        return recording.files.get(position, f"position {position}")
-
-    samples = [(name(time.position), time.stage, f"{1000 * time.seconds:.2f}") for time in known[:SAMPLES]]
-    samples = samples or [(name(position), "", "") for position in positions[:SAMPLES]]
-    return WorstBatch(
-        f"batch-{recording.rank}-{batch.number}",
-        recording.rank,
-        recording.host,
-        batch.number,
-        1000 * batch.wait_s,
-        1000 * batch.delay_s,
-        1000 * (batch.ended_s - batch.taken_s - float(batch.reduce_s)),
-        slowest,
-        None if slowest is None else recording.files.get(slowest.position),
-        samples,
-        batch,
-    )
+    found: list[WorstBatch] = []
+    for recording in recordings:
+        times = sample_times(recording)
+        for row in sorted(batch_rows(recording, times), key=lambda row: -row.wait_ms)[:WORST]:
+            positions = list(map(int, row.positions.split()))
+            known = sorted((time for each in positions for time in times.get(each, [])), key=lambda time: -time.seconds)
+            shown = [(time.position, time.stage, f"{1000 * time.seconds:.2f}") for time in known]
+            shown = (shown or [(position, "", "") for position in positions])[:SAMPLES]
+            names = [recording.files.get(position, f"position {position}") for position, *_ in shown]
+            samples = [(name, stage, ms) for name, (_, stage, ms) in zip(names, shown, strict=True)]
+            found.append(WorstBatch(row, samples))
+    return sorted(found, key=lambda worst: -worst.row.wait_ms)[:WORST]
 
 
 def timeline(batches: Sequence[WorstBatch]) -> Figure | None:
     """Returns the figure of the worst batches: what their steps did, from the wait for the batch to the step's end."""
     if not batches:
         return None
-    rows: list[tuple[str, list[Bar]]] = []
-    for worst in batches:
-        name = f"rank {worst.rank}, batch {worst.number}"
-        rows.append((name, list(_bars(worst, f"{name}, {worst.file}" if worst.file else name))))
+    rows = {f"rank {row.rank}, batch {row.batch}": list(_bars(row)) for row, _ in batches}
     text = (
-        f"The {len(batches)} traced batches that were waited for longest, from {batches[0].wait_ms:.1f} to "
-        f"{batches[-1].wait_ms:.1f} ms, each from the beginning of the wait to the end of its step."
+        f"The {len(batches)} traced batches that were waited for longest, from {batches[0].row.wait_ms:.1f} to "
+        f"{batches[-1].row.wait_ms:.1f} ms, each from the beginning of the wait to the end of its step."
     )
     svg = draw_rows(rows, "ms since the step asked for its batch", PARTS, "timeline")
     return Figure("timeline", "The batches that were waited for longest", text, svg, (), ())
 
 
-def _bars(worst: WorstBatch, title: str) -> Iterator[Bar]:
-    began_s, ready_s, taken_s, ended_s = worst.batch[1:5]
-    computed_s = ended_s - float(worst.batch.reduce_s)
+def _bars(row: BatchRow) -> Iterator[Bar]:
+    title = f"rank {row.rank}, batch {row.batch}{f', {row.slowest_file}' if row.slowest_file else ''}"
+    computed_ms = row.wait_ms + row.compute_ms
+    ended_ms = computed_ms + row.reduce_ms
     # A batch may have been ready for long before the step asked for it: at most a step's length of that is drawn.
-    ready_s = max(ready_s, began_s - (ended_s - began_s))
-    spans = (
-        (ready_s, began_s, READY),
-        (began_s, taken_s, WAIT),
-        (taken_s, computed_s, COMPUTE),
-        (computed_s, ended_s, REDUCE),
-    )
-    for start_s, end_s, part in spans:
-        if end_s > start_s:
-            ms = 1000 * (end_s - start_s)
-            yield Bar(1000 * (start_s - began_s), ms, PARTS[part], f"{title}: {part} {ms:.1f} ms")
+    ready_ms = max(row.wait_ms - row.delay_ms, -ended_ms)
+    starts = 0.0, row.wait_ms, computed_ms, ready_ms
+    for (part, colour), start_ms, end_ms in zip(
+        PARTS.items(), starts, (row.wait_ms, computed_ms, ended_ms, 0.0), strict=True
+    ):
+        if end_ms > start_ms:
+            ms = end_ms - start_ms
+            yield Bar(start_ms, ms, colour, f"{title}: {part} {ms:.1f} ms")

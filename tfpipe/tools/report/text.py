@@ -32,22 +32,16 @@ def as_json(run: Run) -> dict[str, Any]:
             "seconds": trace.seconds,
             "images": trace.images,
             "steps": [step._asdict() for step in trace.steps],
-            "stages": [{**stage._asdict(), "us_per_image": us_per_image(trace, stage.name)} for stage in trace.stages],
+            "stages": [{**stage._asdict(), "us_per_image": trace.us_per_image(stage)} for stage in trace.stages],
         },
         "data": None if run.data is None else run.data.model_dump(mode="json"),
     }
 
 
-def us_per_image(trace: Trace, stage: str) -> float | None:
-    """Returns a stage's microseconds per image, over all threads; None if no image was read."""
-    busy_s = sum(entry.busy_s for entry in trace.stages if entry.name == stage)
-    return 1e6 * busy_s / trace.images if trace.images else None
-
-
 def _one(run: Run) -> str:
     verdict = diagnose_run(run)
     head = [verdict.headline, f"  because  {verdict.because}", f"  change   {verdict.advice}"]
-    parts = [f"{run.folder}{_what(run)}", "\n".join(head)]
+    parts = [f"{run.folder}: {measured(run)}", "\n".join(head)]
     if run.intervals:
         parts.append("\n".join(_steps(run)))
     elif run.trace is not None:
@@ -59,14 +53,15 @@ def _one(run: Run) -> str:
     return "\n\n".join(parts)
 
 
-def _what(run: Run) -> str:
+def measured(run: Run) -> str:
+    """Returns the numbers of steps that were measured and traced, as text."""
     facts = []
     if run.intervals:
         facts.append(f"{sum(interval['steps'] for interval in run.intervals)} steps in {len(run.intervals)} intervals")
     if run.trace is not None:
         first, last = run.trace.steps[0].number, run.trace.steps[-1].number
         facts.append(f"steps {first} to {last} traced")
-    return f": {', '.join(facts)}"
+    return ", ".join(facts)
 
 
 def _steps(run: Run) -> list[str]:
@@ -102,7 +97,7 @@ def _stages(trace: Trace, at_once: Mapping[str, int]) -> list[str]:
     widths = (12, 8, 13, 9, 8, 9, 5)
     lines = [line(widths, "stage", "calls", "us an image", "busy s", "share", "at once", "of")]
     for stage in trace.stages:
-        us = us_per_image(trace, stage.name)
+        us = trace.us_per_image(stage)
         figures = stage.calls or "", "" if us is None else f"{us:.1f}", f"{stage.busy_s:.3f}"
         shares = f"{100 * stage.busy_s / total_s:.1f}%", f"{stage.busy_s / trace.seconds:.2f}"
         note = "   in Python" if stage.by_python else ""
@@ -162,6 +157,6 @@ def _rows(run: Run) -> list[tuple[str, str]]:
             rows.append(("images/s", f"{trace.images / trace.seconds:.0f}"))
         for stage in trace.stages:
             at_once = f"{stage.busy_s / trace.seconds:.2f} at once"
-            image_us = us_per_image(trace, stage.name)
+            image_us = trace.us_per_image(stage)
             rows.append((f"{stage.name}, us an image", at_once if image_us is None else f"{image_us:.0f} ({at_once})"))
     return rows

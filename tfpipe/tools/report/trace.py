@@ -24,10 +24,8 @@ NATIVE = ("read", "decode", "gather", "service")
 CROP, BATCH, OTHER = "crop", "batch", "tf.data"
 STAGES = ("visit", "read", "parse", "crop", "decode", "flip", "gather", "service", BATCH, "finish", "transform", OTHER)
 ROOT = "Iterator::Root"
-# Gaps between two ops of a stage on a thread below this are invisible in a plot.
-GAP_S = 2e-4
-# Spans of the main thread.
-TRAIN, WAIT = "training step", "wait for input"
+# Part of a step.
+WAIT = "wait for input"
 STEP_MARK = "train"
 # Prefix of the profiler's planes of GPUs, and the stat with the time of its start.
 DEVICE, STARTED = "/device:", "profile_start_time"
@@ -90,7 +88,6 @@ class Trace:
     seconds: float  # duration from the first step's beginning to the last step's end
     steps: tuple[Step, ...]
     stages: tuple[StageTime, ...]  # stages with busy time, in the pipeline's order
-    spans: tuple[Span, ...]  # neighbouring and nested calls of a stage on a thread as one
     calls: tuple[Span, ...] = ()  # all ops of the stages, and the functions' runs that contain them
     devices: tuple[Span, ...] = ()  # work of GPUs; a span's `stage` is the kernel's name
     origin_ns: int = 0  # nanoseconds from 1970 to the first step's beginning; 0 if the trace does not say
@@ -100,6 +97,10 @@ class Trace:
     def wait_fraction(self) -> float:
         """Share of the steps' time that they waited for batches."""
         return sum(step.wait_s for step in self.steps) / sum(step.seconds for step in self.steps)
+
+    def us_per_image(self, stage: StageTime) -> float | None:
+        """Returns a stage's microseconds per image, over all threads; None if no image was read."""
+        return 1e6 * stage.busy_s / self.images if self.images else None
 
     @property
     def images(self) -> int:
@@ -129,7 +130,7 @@ def read_trace(path: Path) -> Trace:
             name = f"{plane.name.removeprefix(DEVICE)} {line.name}" if on_device else f"{line.name} {number}"
             # Threads may share a name. Of events that begin together, the longest comes first: it contains the others.
             (devices if on_device else lines)[name] = sorted(events, key=lambda event: (event.start, -event.end))
-    main, steps = _steps(lines)
+    steps = _steps(lines)
     if not steps:
         raise ConfigError(f"{path} marks no step; record it with --profile of train.py or of tfpipe bench")
     begin_s, end_s = steps[0].start_s, steps[-1].start_s + steps[-1].seconds
@@ -150,7 +151,6 @@ def read_trace(path: Path) -> Trace:
         end_s - begin_s,
         tuple(step._replace(start_s=step.start_s - begin_s) for step in steps),
         tuple(stage_times(found, inside.values())),
-        shifted([*_main_spans(main, steps), *merged(found)]),
         shifted(span for span, _ in found),
         shifted(kernels),
         started_ns and started_ns + round(1e9 * begin_s),
@@ -162,9 +162,9 @@ def _within(events: Iterable[Event], begin_s: float, end_s: float) -> list[Event
     return [event for event in events if 1e-9 * event.end > begin_s and 1e-9 * event.start < end_s]
 
 
-def _steps(lines: dict[str, list[Event]]) -> tuple[str, list[Step]]:
-    """Returns the thread with the step marks, and the steps."""
-    for name, events in lines.items():
+def _steps(lines: dict[str, list[Event]]) -> list[Step]:
+    """Returns the steps that a thread has marked; [] if none has."""
+    for events in lines.values():
         marks = [event for event in events if event.name == STEP_MARK and "step_num" in event.stats]
         if marks:
             waits = [event for event in events if event.name == ROOT]
@@ -173,15 +173,8 @@ def _steps(lines: dict[str, list[Event]]) -> tuple[str, list[Step]]:
                 wait = sum(wait.end - wait.start for wait in waits if mark.start <= wait.start < mark.end)
                 times = (1e-9 * ns for ns in (mark.start, mark.end - mark.start, wait))
                 steps.append(Step(int(mark.stats["step_num"]), *times))
-            return name, steps
-    return "", []
-
-
-def _main_spans(lane: str, steps: Iterable[Step]) -> Iterator[Span]:
-    # A step first takes its batch, then trains it.
-    for step in steps:
-        yield Span(lane, WAIT, step.start_s, step.wait_s)
-        yield Span(lane, TRAIN, step.start_s + step.wait_s, step.seconds - step.wait_s)
+            return steps
+    return []
 
 
 def pieces(lane: str, events: list[Event], runs: dict[str, str]) -> list[Piece]:
@@ -264,16 +257,3 @@ def stage_times(pieces: list[Piece], lines: Iterable[list[Event]]) -> Iterator[S
         if busy_s[name] > 0:
             usual = max(statistics.multimode(ops[name].values()), default=0)
             yield StageTime(name, usual, busy_s[name], name in python)
-
-
-def merged(pieces: Iterable[Piece]) -> list[Span]:
-    """Merges neighbouring and nested spans of one stage on a thread."""
-    result: list[Span] = []
-    spans = [span._replace(op="", run="") for span, _ in pieces if span.stage != BATCH]
-    for span in sorted(spans, key=lambda span: (span.lane, span.start_s)):
-        last = result[-1] if result else None
-        if last and (last.lane, last.stage) == (span.lane, span.stage) and span.start_s - last.end_s < GAP_S:
-            result[-1] = last._replace(seconds=max(last.end_s, span.end_s) - last.start_s)
-        else:
-            result.append(span)
-    return result

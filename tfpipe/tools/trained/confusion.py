@@ -2,19 +2,35 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tfpipe.distributed import World
-from tfpipe.tools.output import line, open_figure, save_figure
+from tfpipe.errors import ConfigError
+from tfpipe.tools.output import line, plain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Up to this many classes, the table has all of them, and the picture their names; above, the table has the worst.
 NAMED = 40
 # Cells hold their numbers up to this many classes.
 NUMBERED = 20
-# A picture of more classes would have cells below a pixel: it has those that are mistaken most.
+# A picture of more classes would have cells below a pixel.
 MOST = 1000
+
+
+def open_figure(width: float, height: float) -> "Figure":
+    """Returns an empty figure of that size in inches. Raises ConfigError if matplotlib is not installed."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ConfigError(f"--picture needs matplotlib ({error}): pip install 'tfpipe[profile]'") from error
+    figure = Figure((width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
 
 
 class ClassScores(NamedTuple):
@@ -56,14 +72,11 @@ class Confusion:
         """Returns the pairs that have crops: class, predicted class and number of crops, int64 [n, 3]."""
         return np.stack([*np.divmod(self._pairs, self.classes), self._counts], axis=1)
 
-    def matrix(self, chosen: np.ndarray) -> np.ndarray:
-        """Returns the crops of the classes `chosen` by the predicted one of these, int64 [n, n]."""
-        place = np.full(self.classes, -1)
-        place[chosen] = np.arange(len(chosen))
+    def matrix(self, count: int) -> np.ndarray:
+        """Returns the crops of the first `count` classes by the predicted one of these, int64 [count, count]."""
         truth, predicted, counts = self.pairs().T
-        result = np.zeros((len(chosen), len(chosen)), np.int64)
-        inside = (place[truth] >= 0) & (place[predicted] >= 0)
-        result[place[truth[inside]], place[predicted[inside]]] = counts[inside]
+        result, inside = np.zeros((count, count), np.int64), (truth < count) & (predicted < count)
+        result[truth[inside], predicted[inside]] = counts[inside]
         return result
 
     def by_class(self, names: Sequence[str]) -> list[ClassScores]:
@@ -96,39 +109,31 @@ class Confusion:
 
         Raises ConfigError if matplotlib is not installed, or `path` cannot be written.
         """
-        chosen = self._drawn()
-        matrix = self.matrix(chosen)
-        count = len(chosen)
+        count = min(self.classes, MOST)
+        matrix = self.matrix(count)
         side = 3.5 + 0.28 * min(count, NAMED) if count <= NAMED else 9.0
-        figure = open_figure(side + 1.5, side, "--picture")
+        figure = open_figure(side + 1.5, side)
         ax = figure.subplots()
+        ax.spines[["top", "right"]].set_visible(False)
         shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
         image = ax.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
         figure.colorbar(image, ax=ax, shrink=0.8, label="share of the class's crops")
         ax.set_xlabel("predicted class")
         ax.set_ylabel("class")
-        of_all = "" if count == self.classes else f"; the {count} of {self.classes} classes that are mistaken most"
-        ax.set_title(f"{title}{of_all}", loc="left", size=10)
+        of_all = "" if count == self.classes else f"; the first {count} of {self.classes} classes"
+        ax.set_title(plain(f"{title}{of_all}"), loc="left", size=10, parse_math=False)
         if count <= NAMED:
-            labels = [_short(class_name(names, number)) for number in chosen.tolist()]
-            ax.set_xticks(range(count), labels, rotation=90, fontsize=7)
-            ax.set_yticks(range(count), labels, fontsize=7)
+            labels = [plain(_short(class_name(names, number))) for number in range(count)]
+            ax.set_xticks(range(count), labels, rotation=90, fontsize=7, parse_math=False)
+            ax.set_yticks(range(count), labels, fontsize=7, parse_math=False)
         if count <= NUMBERED:
             for row, column in np.argwhere(matrix):
                 color = "white" if shares[row, column] > 0.5 else "black"
                 ax.text(column, row, str(matrix[row, column]), ha="center", va="center", fontsize=7, color=color)
-        save_figure(figure, [ax], path)
-
-    def _drawn(self) -> np.ndarray:
-        """Returns the classes of a picture, int64 [n]: all, or those with the most mistaken crops."""
-        if self.classes <= MOST:
-            return np.arange(self.classes)
-        truth, predicted, counts = self.pairs().T
-        wrong = truth != predicted
-        mistakes = np.zeros(self.classes, np.int64)
-        np.add.at(mistakes, truth[wrong], counts[wrong])
-        np.add.at(mistakes, predicted[wrong], counts[wrong])
-        return np.sort(np.argsort(-mistakes, kind="stable")[:MOST])
+        try:
+            figure.savefig(path, dpi=110)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"cannot write {path}: {error}") from error
 
 
 def class_name(names: Sequence[str], number: int) -> str:

@@ -35,14 +35,8 @@ def open_test(config: Config, world: World) -> Loader:
 def open_images(config: Config, inputs: Sequence[Path], classes: tuple[str, ...], world: World) -> Loader:
     """Opens images as the config's test data are, but used whole and all with label 0; every rank must call.
 
-    Args:
-        config: config of the crops and the pipeline.
-        inputs: filelists, folders and images; a relative line of a filelist is relative to its folder.
-        classes: class names of the model.
-        world: this rank; each takes its share.
-
-    Raises:
-        ConfigError: an input is missing, or holds no image.
+    `inputs` are filelists, folders and images, `classes` the model's. Raises ConfigError if an input
+    is missing, or holds no image.
     """
     paths = world.from_rank0(lambda: FileList.joined([read_input(path) for path in inputs]))
     # The crop follows from the label source if it is not set.

@@ -53,9 +53,7 @@ class Predicted(NamedTuple):
 def predict(config: Config, model_path: Path, inputs: Sequence[Path], top: int | None, world: World) -> Predicted:
     """Predicts the `top` most probable classes of the images `inputs`, or of the config's test data if there are none.
 
-    Without `top` they are TOP classes, or all if there are fewer.
-
-    Every rank must call.
+    Without `top` they are TOP classes, or all if there are fewer. Every rank must call.
 
     Raises:
         ConfigError: the model cannot be loaded or was trained on other images, or, for the config's test data, on
@@ -79,10 +77,10 @@ def predict(config: Config, model_path: Path, inputs: Sequence[Path], top: int |
         check_outputs(model, model_path, loader.data.outputs)
     started_s = time.monotonic()
     with loader:
-        parts = list(_predicted(model, loader, top))
+        parts = [_none(top), *_predicted(model, loader, top)]
         dropped = loader.dropped()
     seconds = time.monotonic() - started_s
-    found = Predictions(*map(np.concatenate, zip(*parts, strict=True))) if parts else _none(top)
+    found = Predictions(*map(np.concatenate, zip(*parts, strict=True)))
     ranks = world.gather((found, dropped, seconds))
     total = Predictions(*map(np.concatenate, zip(*(part for part, *_ in ranks), strict=True)))
     order = np.lexsort(total.positions.T[::-1])
@@ -154,6 +152,6 @@ def _top_classes(model: keras.Model, top: int) -> Callable[[tf.Tensor], tuple[np
 
 
 def _none(top: int) -> Predictions:
-    """Returns the predictions of a rank that has no image."""
+    """Returns the predictions for no image."""
     of_top = np.zeros((0, top), np.int32)
     return Predictions(np.zeros((0, 2), np.int64), np.zeros(0, np.int32), of_top, of_top.astype(np.float32))

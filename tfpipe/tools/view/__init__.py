@@ -1,1 +1,1 @@
-"""Pictures of what training sees: batches, boxes, files that fail."""
+"""Pictures of what training sees: batches, boxes, epochs."""

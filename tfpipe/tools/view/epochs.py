@@ -1,7 +1,7 @@
 """Shows one image as training sees it in several epochs, before and after its augmentation."""
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import count, islice
 
 import numpy as np
 from PIL import Image
@@ -21,20 +21,21 @@ BLOCK = 2**16
 
 
 def find_visits(split: Split, first: int) -> Iterator[tuple[int, int]]:
-    """Yields (epoch, position) of the visits of the image at position `first`, from there on."""
+    """Yields (epoch, position) of each epoch's first visit of the image at position `first`, from there on."""
     order = split.order
     (item,) = order.items(np.array([first], np.int64))
-    epoch = first // len(order.positions(0, ALONE))
-    while True:
+    for epoch in count(first // len(order.positions(0, ALONE))):
         positions = order.positions(epoch, ALONE)
         for start in range(max(first, positions.start), positions.stop, BLOCK):
             block = np.arange(start, min(start + BLOCK, positions.stop))
-            yield from ((epoch, position) for position in block[order.items(block) == item].tolist())
-        epoch += 1
+            visits = block[order.items(block) == item]
+            if visits.size:  # a sample that is weighted or repeated comes several times
+                yield epoch, int(visits[0])
+                break
 
 
-def draw_epochs(config: Config, split: Split, first: int, count: int) -> list[Tile]:
-    """Returns a tile for each of the first `count` epochs in which the image at position `first` comes, from its own.
+def draw_epochs(config: Config, split: Split, first: int, epochs: int) -> list[Tile]:
+    """Returns a tile for each of the first `epochs` epochs in which the image at position `first` comes, from its own.
 
     A tile has the image's first crop, or its first view, before `data.augment`, and below it after.
 
@@ -43,15 +44,9 @@ def draw_epochs(config: Config, split: Split, first: int, count: int) -> list[Ti
     data = config.data.by_view[0].model_copy(update={"batch_size": 1, "mix": None})
     plain = data.model_copy(update={"augment": []})
     tiles = []
-    seen = set[int]()
-    for epoch, position in find_visits(split, first):
-        if epoch in seen:  # a sample that is weighted or repeated comes several times
-            continue
-        seen.add(epoch)
+    for epoch, position in islice(find_visits(split, first), epochs):
         crops = [_crop(config.model_copy(update={"data": each}), split, position) for each in (plain, data)]
         tiles.append(Tile(_stacked(crops), (f"epoch {epoch}", f"position {position}")))
-        if len(tiles) == count:
-            break
     return tiles
 
 

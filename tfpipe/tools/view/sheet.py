@@ -178,18 +178,6 @@ def _cut(text: str, count: int, keep: str) -> str:
     return f"...{text[len(text) - count :]}" if keep == "end" else f"{text[:count].rstrip(' ,')}..."
 
 
-def wrap(text: str, width: int, lines: int) -> list[str]:
-    """Wraps `text` between words into at most `lines` lines of `width` pixels; shortens the last one if necessary."""
-    result = [""]
-    for word in text.split():
-        longer = f"{result[-1]} {word}".strip()
-        if result[-1] and len(result) < lines and text_width(longer) > width:
-            result.append(word)
-        else:
-            result[-1] = longer
-    return [shorten(line, width) for line in result]
-
-
 class Scene(NamedTuple):
     """An image with its boxes, its windows and its crops."""
 

@@ -17,7 +17,7 @@ OVERLAY = 0.5
 
 def target_tiles(images: np.ndarray, labels: Any, names: Sequence[str], config: DataConfig) -> Iterator[Tile]:
     """Yields a tile for each crop of a batch, its labels being those of `data.targets`."""
-    kind = config.targets.kind
+    kind = config.targets.kind if config.transform is None else "label"
     parts = labels if isinstance(labels, dict) else {kind: labels}
     for number, image in enumerate(images):
         row = {name: np.asarray(part[number]) for name, part in parts.items()}
@@ -33,8 +33,17 @@ def target_tiles(images: np.ndarray, labels: Any, names: Sequence[str], config: 
             case "number":
                 yield Tile(magnified(image), (_text(row["number"]), *further))
             case _:
-                label = int(row["label"])
-                yield Tile(magnified(image), (names[label], *further), class_color(label))
+                yield tile_of(image, row["label"], names, further)
+
+
+def tile_of(image: np.ndarray, label: np.ndarray, names: Sequence[str], further: Sequence[str] = ()) -> Tile:
+    """Returns a crop with its class, int32 [], or with those that have a share in it, float32 [classes]."""
+    if label.ndim == 0:
+        return Tile(magnified(image), (names[int(label)], *further), class_color(int(label)))
+    classes = [int(number) for number in np.argsort(-label, kind="stable") if label[number] > 0]
+    lines = [f"{label[number]:.0%} {names[number]}" for number in classes]
+    caption = lines if len(lines) > 1 else [names[classes[0]]]
+    return Tile(magnified(image), (*caption, *further), class_color(classes[0]))
 
 
 def _boxes(

@@ -1,4 +1,4 @@
-"""Pictures of a pipeline's input and output: a batch, images with their boxes, an image's epochs, or broken files."""
+"""Pictures of a pipeline's input and output: a batch, images with their boxes, or an image's epochs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,12 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
-from PIL import Image, ImageDraw
 
 from tfpipe.config import Config, DataConfig
 from tfpipe.data.annotations.targets import parse_targets
 from tfpipe.data.batch import weighed
-from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.catalog.labels import read_words
 from tfpipe.data.catalog.locate import known_targets
 from tfpipe.data.catalog.types import Catalog
@@ -22,28 +20,24 @@ from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.images.crops import choose_windows, from_first
 from tfpipe.data.images.headers import as_file
-from tfpipe.data.images.windows import DCT, decode_image, placed, target_of
+from tfpipe.data.images.windows import decode_image, placed, target_of
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import Crops, Encoded, build_batches, crop, read, visit
 from tfpipe.data.runtime.cancellable import Cancellable
-from tfpipe.data.sources.registry import load_split, open_source
-from tfpipe.data.split import Failure, Split
+from tfpipe.data.sources.registry import load_split
+from tfpipe.data.split import Split
 from tfpipe.data.targets.labels import needs_origin
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.tools.check.result import UNUSABLE
-from tfpipe.tools.check.split import check
 from tfpipe.tools.view import sheet
 from tfpipe.tools.view.epochs import draw_epochs
-from tfpipe.tools.view.sheet import FAINT, INK, TEXT_PX, Scene, Tile, draw_panel
+from tfpipe.tools.view.sheet import Scene, Tile, draw_panel
 from tfpipe.tools.view.targets import target_tiles
-from tfpipe.util.files import read_whole
 from tfpipe.util.retry import retried
 
 SYNSETS = "LOC_synset_mapping.txt"
 # Default counts, by kind of view.
-COUNTS = {"batch": 64, "boxes": 12, "epochs": 8, "errors": 48}
-BROKEN_PX = (240, 180)
+COUNTS = {"batch": 64, "boxes": 12, "epochs": 8}
 ALONE = World()
 
 
@@ -51,30 +45,24 @@ ALONE = World()
 class ViewRequest:
     """A request for a view."""
 
-    kind: Literal["batch", "boxes", "epochs", "errors"] = "batch"
+    kind: Literal["batch", "boxes", "epochs"] = "batch"
     """"batch": crops as training sees them; "boxes": images with boxes and crops; "epochs": the first crop of one image
-    in several epochs, before and after its augmentation; "errors": files that fail."""
+    in several epochs, before and after its augmentation."""
     split: str = "train"
-    count: int | None = None  # maximum number of crops, images, epochs or files; None: the default of the kind
-    first: int = 0  # first stream position, as `tfpipe order` prints it; ignored for "errors"
+    count: int | None = None  # maximum number of crops, images or epochs; None: the default of the kind
+    first: int = 0  # first stream position, as `tfpipe order` prints it
 
 
 def view(config: Config, what: ViewRequest, path: Path) -> str:
     """Writes a picture; returns a line that describes it.
 
-    Raises:
-        ConfigError: the config, the data or the request cannot be used, or `path` cannot be written.
-        TfpipeError: a file cannot be used; never for "errors".
+    Raises ConfigError if the config, the data or the request cannot be used or `path` cannot be written; a TfpipeError
+    if a file cannot be used.
     """
     sheet.check_target(path)
-    count = COUNTS[what.kind] if what.count is None else what.count
-    if what.kind == "errors":
-        title, tiles = _errors(config.data, what.split, count)
-    else:
-        title, tiles = _samples(config, what, count)
-    if tiles:
-        sheet.save(sheet.draw(title, tiles), path)
-    return f"{path}: {title}" if tiles else title
+    title, tiles = _samples(config, what, COUNTS[what.kind] if what.count is None else what.count)
+    sheet.save(sheet.draw(title, tiles), path)
+    return f"{path}: {title}"
 
 
 def class_names(config: DataConfig, catalog: Catalog) -> tuple[str, ...]:
@@ -137,39 +125,20 @@ def _batch(config: Config, split: Split, stream: Stream, count: int, names: Sequ
     def build(rest: Stream) -> tf.data.Dataset:
         return build_batches(config, split.catalog.split, ALONE, rest, split)
 
-    batches = Batches(build, split, stream)
-    if needs_origin(split) and config.data.transform is None:
-        data = (tf.nest.map_structure(lambda part: part.numpy(), batch.data) for batch in batches)
-        tiles = (
-            tile
-            for images, labels in data
-            for row in zip(*(target_tiles(view, labels, names, split.config) for view in _views(images)), strict=True)
-            for tile in row
-        )
-        return list(islice(tiles, count))
-    parts = (batch.data if split.config.views else weighed(batch.data, "tfpipe view")[:2] for batch in batches)
-    crops = (
-        (crop, label)
-        for images, labels in parts
-        for *views, label in zip(*_views(images), labels, strict=True)
-        for crop in views
+    plain = split.config.views or (needs_origin(split) and config.data.transform is None)
+    data = (batch.data if plain else weighed(batch.data, "tfpipe view")[:2] for batch in Batches(build, split, stream))
+    tiles = (
+        tile
+        for images, labels in (tf.nest.map_structure(lambda part: part.numpy(), each) for each in data)
+        for row in zip(*(target_tiles(view, labels, names, split.config) for view in _views(images)), strict=True)
+        for tile in row
     )
-    return [tile_of(crop.numpy(), label.numpy(), names) for crop, label in islice(crops, count)]
+    return list(islice(tiles, count))
 
 
 def _views(images: Any) -> tuple[Any, ...]:
     """Returns the images of a batch by view."""
     return images if isinstance(images, tuple) else (images,)
-
-
-def tile_of(crop: np.ndarray, label: np.ndarray, names: Sequence[str]) -> Tile:
-    """Returns a crop with its class, int32 [], or with those that have a share in it, float32 [classes]."""
-    picture = sheet.magnified(crop)
-    if label.ndim == 0:
-        return Tile(picture, (names[int(label)],), sheet.class_color(int(label)))
-    classes = [int(number) for number in np.argsort(-label, kind="stable") if label[number] > 0]
-    lines = tuple(f"{label[number]:.0%} {names[number]}" for number in classes)
-    return Tile(picture, lines if len(lines) > 1 else (names[classes[0]],), sheet.class_color(classes[0]))
 
 
 def find_scenes(split: Split, stream: Stream, count: int) -> list[Scene]:
@@ -227,59 +196,3 @@ def _visible(windows: np.ndarray, config: DataConfig, split: str) -> np.ndarray:
 def _framed(split: Split) -> bool:
     """Returns whether to draw windows: if they are not the boxes, and one per image; more would hide the image."""
     return split.config.crop_for(split.catalog.split) != "boxes" and not split.crops_objects
-
-
-def find_broken(config: DataConfig, split: str) -> tuple[list[Failure], int]:
-    """Returns the files of a split that cannot be read or decoded, in the list's order, and the number of all files.
-
-    Raises ConfigError as `check` does, and if the data is not in files.
-    """
-    open_source(config).check_use("view --errors")
-    lists: list[Path] = config.train_lists if split == "train" else [path for path in [config.test_filelist] if path]
-    if not lists:
-        raise ConfigError(f"no {split} data: data.{split}_filelist is not set")
-    failures, total = list[Failure](), 0
-    for path in lists:
-        if read_filelist(path).remote:
-            raise ConfigError("the filelist holds URLs, and --errors reads files: copy them with `tfpipe stage` first")
-        update = {f"{split}_filelist": path, "annotations": "none"}
-        (checked,) = check(config.model_copy(update=update), [split], ALONE)
-        paths = checked.catalog.paths
-        total += len(paths)
-        items = np.flatnonzero(checked.having(UNUSABLE)).tolist()
-        failures += [Failure(paths[item], checked.reasons.get(item, "no image")) for item in items]
-    return failures, total
-
-
-def _errors(config: DataConfig, split: str, count: int) -> tuple[str, list[Tile]]:
-    failures, total = find_broken(config, split)
-    if not failures:
-        return f"no file failed: all {total} images of the {split} data can be read and decoded", []
-    drawn = f", the first {count} of them shown" if len(failures) > count else ""
-    title = f"{len(failures)} of {total} images of the {split} data cannot be read or decoded{drawn}"
-    return title, [_broken(failure, config.num_channels) for failure in failures[:count]]
-
-
-def _broken(failure: Failure, channels: int) -> Tile:
-    width, height = BROKEN_PX
-    shown = Image.new("RGB", BROKEN_PX, FAINT)
-    seen = decode_in_part(failure.path, channels)
-    if seen is None:
-        message = "nothing to be seen"
-        left, top = (width - sheet.text_width(message)) // 2, height // 2 - TEXT_PX
-        ImageDraw.Draw(shown).text((left, top), message, INK, sheet.font())
-    else:
-        image = sheet.fitted(sheet.picture(seen), width, height)
-        shown.paste(image, ((width - image.width) // 2, (height - image.height) // 2))
-    return Tile(shown, (sheet.shorten(failure.path, width, keep="end"), *sheet.wrap(failure.reason, width, 3)))
-
-
-def decode_in_part(path: str, channels: int) -> np.ndarray | None:
-    """Decodes a JPEG up to where it is cut off, to uint8 [height, width, channels]; None if nothing is decodable."""
-    try:
-        contents = read_whole(path)
-        return tf.io.decode_jpeg(
-            contents, channels, try_recover_truncated=True, acceptable_fraction=0.0, dct_method=DCT
-        ).numpy()
-    except (OSError, tf.errors.OpError):
-        return None

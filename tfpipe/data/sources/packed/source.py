@@ -52,7 +52,6 @@ class Packed(Stored):
         **{command: why for command, why in BaseSource.refused.items() if command != "stage"},
         "index": "data.source names packed data, which holds its boxes: it needs no index",
         "pack": "data.source names packed data; tfpipe pack packs files: leave it out",
-        "view --errors": "view --errors opens files, and data.source is packed: use tfpipe pack --verify",
     }
 
     def has_test(self) -> bool:

@@ -6,8 +6,6 @@ import pytest
 
 from tests.support.browser import look
 from tests.support.recorded import unpack
-from tfpipe.tools.page.figures import Value, bar_figure
-from tfpipe.tools.page.page import Given, write
 from tfpipe.tools.report.page import write_page
 from tfpipe.tools.report.runs import load_run
 
@@ -16,19 +14,8 @@ from tfpipe.tools.report.runs import load_run
 def test_the_page_of_a_run_can_be_read(tmp_path: Path, width: int, dark: bool) -> None:
     write_page(load_run(unpack("straggler", tmp_path)), tmp_path / "run.html")
     seen = look(tmp_path / "run.html", width, dark)
-    assert (seen.problems, seen.console) == ([], []) and seen.figures == 6
+    assert (seen.problems, seen.console) == ([], []) and seen.figures == 5
     assert seen.dark == dark and seen.back == ("rgb(21, 25, 29)" if dark else "rgb(255, 255, 255)")
-
-
-def test_the_page_of_a_measurement_can_be_read(tmp_path: Path) -> None:
-    (tmp_path / "c.json").write_text("{}")
-    values = [
-        Value(f"data.parallel.read={n} data.prefetch_buffer_size=auto", 1e3 * n, (900 * n, 1100 * n)) for n in (1, 2)
-    ]
-    figure = bar_figure("rates", "Rates", values, "crops/s", "Medians and their range.", {"setting": "#3b82c4"})
-    write(Given("bench", tmp_path / "c.json", []).page("x")._replace(figures=[figure]), tmp_path / "x.html")
-    seen = look(tmp_path / "x.html")
-    assert (seen.problems, seen.console) == ([], []) and seen.figures == 1
 
 
 def test_what_cannot_be_read_is_found(tmp_path: Path) -> None:
