@@ -257,10 +257,6 @@ def _by_rank(intervals: Sequence[tuple[int, int, Mapping[str, Any]]], key: str) 
                 steps, values = lines_of.setdefault(rank["rank"], ([], []))
                 steps.append(step)
                 values.append(rank[key])
-    if not lines_of and key in intervals[0][2]:
-        # Runs of earlier versions have the delay of rank 0 alone.
-        values = [interval[key]["mean"] for *_, interval in intervals]
-        return [Line("rank 0", [step for _, step, _ in intervals], values)]
     complete = [Line(f"rank {rank}", *of_rank) for rank, of_rank in sorted(lines_of.items())]
     longest = max((len(line.x) for line in complete), default=0)
     # A resumed run may have fewer ranks: the median needs lines of one length.

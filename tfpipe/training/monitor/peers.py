@@ -1,9 +1,9 @@
 """Ranks that watch each other: when a host is lost, all ranks end within a bounded time, and name the host.
 
 In an allreduce a rank waits for a lost host for as long as TCP repeats its packets, often a quarter of an hour. Here
-rank 0 holds a connection to each other rank, in a second hub. Over it ranks say why they fail and, every 10 seconds, that
-they run, and their kernels answer. So it costs no collective, and a busy process is not taken for a lost one. Rank 0
-tells the other ranks which rank is lost.
+rank 0 holds a connection to each other rank, in a second hub. Over it ranks say why they fail and, every 10 seconds,
+that they run, and their kernels answer. So it costs no collective, and a busy process is not taken for a lost one. Rank
+0 tells the other ranks which rank is lost.
 """
 
 import logging
