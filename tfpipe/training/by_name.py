@@ -8,7 +8,6 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from typing import Any
 
 import tfpipe
@@ -62,16 +61,11 @@ def build(name: str, args: dict[str, Any], key: str, module: Any, base: type) ->
 def call(function: Callable[..., Any], key: str, name: str, args: dict[str, Any], *positional: Any) -> Any:
     """Calls a class or function, `name` in messages, with positional arguments and with `args`, which `key` holds.
 
-    Raises ConfigError if they do not fit its signature, it refuses them, or it raises an error.
+    Raises ConfigError if they do not fit its signature, or it raises an error.
     """
     check_signature(function, key, name, args, *positional)
     with named_errors(key, name):
-        try:
-            return function(*positional, **args)
-        except (TypeError, ValueError) as error:
-            if raised_in(error) is None:  # Keras' own class has refused them
-                raise ConfigError(f"{key} {args} do not fit {name}: {error}") from error
-            raise
+        return function(*positional, **args)
 
 
 def check_signature(function: Callable[..., Any], key: str, name: str, args: dict[str, Any], *positional: Any) -> None:
@@ -104,17 +98,8 @@ def named_errors(key: str, name: str) -> Iterator[None]:
 
 def name_errors(target: Any, methods: Iterable[str], key: str, name: str) -> None:
     """Lets errors of an object's methods name the `key` of the config that has named the object, and its `name`."""
-
-    def naming(method: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(method)
-        def call(*args: Any, **options: Any) -> Any:
-            with named_errors(key, name):
-                return method(*args, **options)
-
-        return call
-
     for method in methods:
-        setattr(target, method, naming(getattr(target, method)))
+        setattr(target, method, named_errors(key, name)(getattr(target, method)))
 
 
 def raised_in(error: BaseException) -> str | None:

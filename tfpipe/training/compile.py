@@ -191,14 +191,13 @@ def _own_loss(name: str, classes: int, args: dict[str, Any], *, shares: bool) ->
         loss, function = keras.losses.Loss(own.__name__, reduction), partial(own, **args)
         check_signature(own, "loss.args", name, args, None, None)
 
+    @named_errors("loss.name", name)
     def of_crops(labels: Any, logits: Any) -> Any:
-        with named_errors("loss.name", name):
-            losses = function(labels, logits)
-            shape = losses.shape
-        if len(shape) != 1:
+        losses = function(labels, logits)
+        if len(losses.shape) != 1:
             raise ConfigError(
                 f"loss.name: {name} must return a loss for each crop, [batch], since the test pass sums them; received "
-                f"shape {list(shape)}: leave the mean to tfpipe"
+                f"shape {list(losses.shape)}: leave the mean to tfpipe"
             )
         return losses
 
