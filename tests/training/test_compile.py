@@ -174,7 +174,7 @@ def test_an_optimizer_of_the_users_own_gets_the_schedule() -> None:
         ({"optimizer": {"name": "Optimizer"}}, 'optimizer.name "Optimizer" is not known; accepted: Adadelta, '),
         ({"optimizer": {"name": "MultiOptimizer"}}, 'optimizer.name "MultiOptimizer" is not known'),
         ({"optimizer": {"name": "LossScaleOptimizer"}}, "accepted: .*Lion, Muon, Nadam, RMSprop, SGD, ScheduleFree"),
-        ({"optimizer": {"name": "SGD", "args": {"momentun": 0.9}}}, "optimizer.args: SGD raised ValueError: .*momentun"),
+        ({"optimizer": {"name": "SGD", "args": {"momentun": 0.9}}}, "optimizer.args: SGD raised .*momentun"),
         ({"optimizer": {"name": f"{OWN}:Nothing"}}, "optimizer.name: .*own.py has no function Nothing"),
         ({"optimizer": {"name": f"{OWN}:no_rate"}}, "optimizer.learning_rate is missing: .*no_rate has no number"),
         ({"optimizer": {"name": f"{OWN}:no_rate", "learning_rate": 1}}, "optimizer.args .* do not fit no_rate"),

@@ -160,7 +160,7 @@ def build_loss(config: Config, classes: int, reduction: str | None = None) -> ke
     loss = call(kind, "loss.args", name, args)
     if name.startswith("Sparse"):
         return loss
-    return SharesLoss(loss.call, loss, classes)
+    return AdaptedLoss(loss.call, loss, classes)
 
 
 def check_over_ranks(loss: keras.losses.Loss, size: int) -> None:
@@ -201,42 +201,30 @@ def _own_loss(name: str, classes: int, args: dict[str, Any], *, shares: bool) ->
             )
         return losses
 
-    return SharesLoss(of_crops, loss, classes) if shares else NumberedLoss(of_crops, loss)
+    return AdaptedLoss(of_crops, loss, classes if shares else None)
 
 
-class NumberedLoss(keras.losses.Loss):
-    """A loss for each crop, float [batch], by a function of class numbers, int32 [batch], and logits.
+class AdaptedLoss(keras.losses.Loss):
+    """A loss for each crop, float [batch], by a function of labels and logits.
 
-    Keras hands losses their labels as floats, in the logits' rank.
+    The labels are class numbers, int32 [batch], or if it gets the number of classes their shares, float32 [batch,
+    classes]: class numbers become shares of 0 and 1.
     """
 
-    def __init__(self, function: Callable[[Any, Any], Any], loss: keras.losses.Loss) -> None:
-        """Takes the function, and a loss that has the name and the reduction."""
+    def __init__(self, function: Callable[[Any, Any], Any], loss: keras.losses.Loss, classes: int | None) -> None:
+        """Takes the function, a loss that has the name and the reduction, and the number of classes for shares."""
         super().__init__(loss.name, loss.reduction)
-        self.function, self.ignore_class = function, getattr(loss, "ignore_class", None)
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        labels = keras.ops.reshape(keras.ops.cast(y_true, "int32"), [-1])
-        return self.function(labels, y_pred)
-
-
-class SharesLoss(keras.losses.Loss):
-    """A loss for each crop, float [batch], by a function of the classes' shares, float32 [batch, classes], and logits.
-
-    Class numbers, int [batch], become shares of 0 and 1.
-    """
-
-    def __init__(self, function: Callable[[Any, Any], Any], loss: keras.losses.Loss, classes: int) -> None:
-        """Takes the function, a loss that has the name and the reduction, and the number of classes."""
-        super().__init__(loss.name, loss.reduction)
-        self.function, self.classes = function, classes
+        self.function, self.classes, self.ignore_class = function, classes, getattr(loss, "ignore_class", None)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         ops = keras.ops
-        if len(y_true.shape) < 2 or y_true.shape[-1] == 1:
+        if self.classes is None or len(y_true.shape) < 2 or y_true.shape[-1] == 1:
             # Keras hands losses class numbers as floats, in the logits' rank.
-            y_true = ops.one_hot(ops.reshape(ops.cast(y_true, "int32"), [-1]), self.classes)
-        return self.function(ops.cast(y_true, "float32"), y_pred)
+            y_true = ops.reshape(ops.cast(y_true, "int32"), [-1])
+        if self.classes is not None:
+            y_true = y_true if len(y_true.shape) == 2 else ops.one_hot(y_true, self.classes)
+            y_true = ops.cast(y_true, "float32")
+        return self.function(y_true, y_pred)
 
 
 def build_metrics(config: Config, classes: int) -> list[keras.metrics.Metric]:

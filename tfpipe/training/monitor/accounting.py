@@ -57,7 +57,7 @@ class Readings(NamedTuple):
     spent: Mapping[str, float]  # seconds in callbacks, by name
 
 
-class Interval(NamedTuple):
+class IntervalFigures(NamedTuple):
     """Figures of an interval of rank 0's steps, as a line of metrics.jsonl has them."""
 
     steps: int
@@ -116,7 +116,7 @@ class Accounting(keras.callbacks.Callback):
         self.loader, self.world, self.interval, self.throughput = loader, loader.world, interval, throughput
         self.record, self.visits = record, SampleCounter(loader)
         self.names = stage_names(loader.data)
-        self.latest: Interval | None = None
+        self.latest: IntervalFigures | None = None
         """The last interval, on rank 0; None before its end."""
         self.cores = loader.world.threads or len(os.sched_getaffinity(0))
 
@@ -178,7 +178,7 @@ class Accounting(keras.callbacks.Callback):
 
     def _describe(
         self, steps: Sequence[StepTimes], ranks: Sequence[RankFigures], before: Readings, now: Readings
-    ) -> Interval:
+    ) -> IntervalFigures:
         seconds = sum(step.step_s for step in steps)
         described = [
             {
@@ -192,7 +192,7 @@ class Accounting(keras.callbacks.Callback):
         ]
         straggler = find_straggler(described)
         mean_wait_s = float(np.mean([figures.wait_ms for figures in ranks])) / 1000
-        return Interval(
+        return IntervalFigures(
             steps=len(steps),
             seconds=round(seconds, 6),
             images_per_second=round(len(steps) * self.throughput.images_per_step / seconds, 3),
@@ -263,7 +263,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"min": min(values), "median": round(float(np.median(values)), MS_DIGITS), "max": max(values)}
 
 
-def curves(interval: Interval) -> dict[str, float]:
+def curves(interval: IntervalFigures) -> dict[str, float]:
     """Returns the figures of an interval that TensorBoard draws, by curve."""
     names = ("images_per_second", "input_wait_fraction", "cpu_fraction", "memory_bytes")
     times = [field.removesuffix("_s") + "_ms" for field in StepTimes._fields]

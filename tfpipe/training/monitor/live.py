@@ -11,7 +11,7 @@ import keras
 from tfpipe.data.live.exporter import Collector, Exporter, family
 from tfpipe.data.live.figures import LoaderCollector
 from tfpipe.data.loader import Loader
-from tfpipe.training.monitor.accounting import Accounting, Interval
+from tfpipe.training.monitor.accounting import Accounting, IntervalFigures
 from tfpipe.training.monitor.record import Record
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class RunCollector:
         yield family("tfpipe_run_metric", "Figures of the last epoch, as in metrics.jsonl.", metrics)
 
 
-def interval_families(interval: Interval) -> Iterator[Any]:
+def interval_families(interval: IntervalFigures) -> Iterator[Any]:
     """Yields the families of an interval: the rate over all ranks, the figures of each rank, and the straggler."""
     rate, wait = interval.images_per_second, interval.input_wait_fraction
     yield family("tfpipe_run_images_per_second", "Crops per second of all ranks in the last interval.", [((), rate)])
