@@ -217,9 +217,9 @@ def _accept(listener: socket.socket, token: bytes, meeting: Meeting) -> Peer | N
 def _follow(meeting: Meeting) -> Hub:
     """Connects to rank 0, whose address may take a while to appear."""
     pause_s, problem = 0.05, "rank 0 did not tell its address"
-    told = None if meeting.tell is None else meeting.tell(None)
-    while time.monotonic() < meeting.until_s:
-        for address in _read(meeting.path) if told is None else [told]:
+    told = [] if meeting.tell is None else [meeting.tell(None)]
+    while told != [None] and time.monotonic() < meeting.until_s:
+        for address in filter(None, told or _read(meeting.path)):
             for host in address.hosts:
                 try:
                     return Hub(meeting.launch.rank, [_reach(host, address, meeting)])

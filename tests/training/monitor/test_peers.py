@@ -210,7 +210,7 @@ def test_the_kernel_ends_connections_with_a_silent_host(ranks: Ranks) -> None:
 def test_without_a_port_training_goes_on_unwatched(
     ranks: Ranks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(*_: object) -> socket.socket:
+    def refuse(*_: object, **__: object) -> socket.socket:
         raise PermissionError("no ports")
 
     monkeypatch.setattr(socket, "create_server", refuse)
