@@ -17,7 +17,6 @@ import numpy as np
 from tfpipe.collectives.connected import HubCollectives
 from tfpipe.collectives.launch import Launch, is_loopback
 from tfpipe.collectives.protocol import Backend, in_messages
-from tfpipe.collectives.rendezvous import PATIENCE_S
 from tfpipe.errors import TfpipeError
 
 if TYPE_CHECKING:
@@ -38,8 +37,8 @@ class TensorFlowCollectives(HubCollectives):
     name: Backend = "tensorflow"
     overlaps = True
 
-    def __init__(self, launch: Launch, folder: Path, patience_s: float = PATIENCE_S) -> None:
-        super().__init__(launch, folder, patience_s)
+    def __init__(self, launch: Launch, folder: Path) -> None:
+        super().__init__(launch, folder)
         self._strategy: tf.distribute.Strategy | None = None
         self._device, self._hint = "CPU:0", "ring"
         self._tokens: list[tf.Variable] = []

@@ -223,5 +223,5 @@ def test_without_a_port_training_goes_on_unwatched(
 def test_one_process_and_ranks_made_by_hand_watch_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "connect", None)  # it would fail
     for world in (World(), World(1, 2)):
-        with watch_peers(world):
+        with watch_peers(world, print):
             pass

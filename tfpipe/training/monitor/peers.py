@@ -19,7 +19,6 @@ from tfpipe.collectives.protocol import is_lost
 from tfpipe.collectives.rendezvous import connect_again
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, Stopped, TfpipeError
-from tfpipe.training.monitor.stalls import end_process
 from tfpipe.util.open_files import allow_open
 
 logger = logging.getLogger(__name__)
@@ -41,9 +40,7 @@ ADVICE = f"{RESUME}, on the hosts that are left"
 
 
 @contextmanager
-def watch_peers(
-    world: World, end: Callable[[str], None] = lambda message: end_process(message), *, limit_s: float | None = None
-) -> Iterator[None]:
+def watch_peers(world: World, end: Callable[[str], None], *, limit_s: float | None = None) -> Iterator[None]:
     """Ends this process if another rank is lost, fails, or is stopped for `limit_s` seconds, inside `with`.
 
     Every rank must call. A rank that leaves without an error, or by Stopped, is not missed. An error because another
