@@ -138,12 +138,12 @@ def _lead(meeting: Meeting) -> Hub:
         peers: dict[int, Peer] = {}
         say_s = time.monotonic() + SAY_AFTER_S
         while len(peers) < meeting.size - 1:
-            missing = named([rank for rank in range(1, meeting.size) if rank not in peers])
+            missing = [rank for rank in range(1, meeting.size) if rank not in peers]
             if time.monotonic() > meeting.until_s:
-                raise meeting.missing(f"{missing} did not connect to {address.hosts[0]}:{address.port}")
+                raise meeting.missing(f"{named(missing)} did not connect to {address.hosts[0]}:{address.port}")
             if time.monotonic() > say_s:
                 say_s += 2 * SAY_AFTER_S
-                logger.info("waits for %s of %d", missing, meeting.size)
+                logger.info("waits for %s of %d", named(missing), meeting.size)
             if _read(meeting.path) != [address]:
                 _check_alone(meeting)
             with contextlib.suppress(OSError):
