@@ -1,26 +1,22 @@
-"""Files that an earlier version has left are still of use: configs, an index, packed data, the record of a run.
+"""Packed data that an earlier version has written, and the ALCF tutorial's config, are still of use.
 
 tests/recorded/before is of d1cf701; make_before.py next to it has made it, and says what it holds.
 """
 
 import json
-import logging
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.recorded.make_before import KINDS, SLOWLY, digest
+from tests.recorded.make_before import KINDS, digest
 from tests.support.batches import batches
-from tests.support.commands import run_train
-from tests.support.runs import read_intervals
 from tfpipe import load_config
 from tfpipe.cli import main
 
 RECORDED = Path(__file__).parent / "recorded/before"
 EXPECTED = json.loads((RECORDED / "expected.json").read_text())
-OF_THE_INDEX = "boxes are those of the index"
 
 
 @pytest.fixture
@@ -48,29 +44,13 @@ def wrong(kind: str) -> str:
     return f"{kind}: other crops than those of d1cf701, made with {EXPECTED['made_with']}"
 
 
-@pytest.mark.parametrize("name", ["config", "alcf", *KINDS, "run/config"])
+@pytest.mark.parametrize("name", ["config", "alcf", *KINDS])
 def test_a_config_loads(name: str) -> None:
     data = load_config(RECORDED / f"{name}.json").data
     assert (data.batch_size, data.crop_image_size) == (2, (16, 16))
     if name == "alcf":
         assert (data.num_parallel_readers, data.prefetch_buffer_size, data.num_classes) == (1, 0, 3)
         assert data.train_filelist == RECORDED / "train.txt"
-    if name == "run/config":
-        assert data.prefetch_buffer_size == SLOWLY["data.prefetch_buffer_size"]
-
-
-@pytest.mark.parametrize("config", ["config", "alcf"])
-def test_an_index_is_used_and_no_xml_is_opened(before: Path, config: str, caplog: pytest.LogCaptureFixture) -> None:
-    shutil.rmtree(before / "Annotations")
-    with caplog.at_level(logging.INFO):
-        assert_close(before, config)
-    for split in ("train", "val"):
-        assert f"{OF_THE_INDEX} {before / f'{split}.index.parquet'}" in caplog.messages
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-
-
-def test_xmls_give_what_they_gave(before: Path) -> None:
-    assert_close(before, "config", "data.annotations=xml")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -94,18 +74,3 @@ def test_packed_data_is_verified(before: Path, kind: str, capsys: pytest.Capture
     again = ["pack", "-c", str(before / "config.json"), "--out", str(before / kind), "--kind", kind, "--quality", "90"]
     assert main([*again, "--shards", "2", "--split", "all"]) == 0
     assert {path: path.read_bytes() for path in files} == files
-
-
-def test_a_stopped_run_is_refused_and_left_as_it_is(before: Path) -> None:
-    """Its checkpoint has another form."""
-    run_dir = before / "run"
-    files = {path: path.read_bytes() for path in run_dir.glob("*.*")}
-    done = run_train("-c", before / "config.json", "-l", run_dir, "--resume")
-    assert done.code == 2 and "is of format 1, this version of tfpipe reads 2; start a new run" in done.err, done.err
-    assert {path: path.read_bytes() for path in files} == files
-
-
-def test_a_run_is_reported_on(before: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(before / "run")]) == 0
-    said = capsys.readouterr().out
-    assert f"{sum(entry['interval']['steps'] for entry in read_intervals(before / 'run'))} steps in 3 intervals" in said

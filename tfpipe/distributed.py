@@ -129,9 +129,10 @@ class World:
         of a single process. The ranks meet in `folder`, a directory that all of them see.
 
         Raises:
-            ConfigError: not all ranks come within three minutes, or nothing tells one launch from another.
+            ConfigError: not all ranks come within three minutes, or nothing tells one launch from another, or how to
+                find the other processes of WORLD_SIZE.
         """
-        return cls._by_framework("tensorflow", folder)
+        return cls.detect(collectives="tensorflow", folder=folder)
 
     @classmethod
     def mpi(cls) -> "World":
@@ -186,7 +187,7 @@ class World:
                 logger.warning("Horovod cannot be imported (%s): MPI or TensorFlow connects the ranks", error)
             if world := cls._by_mpi_of_cpus(launch):
                 return world
-        return cls._by_framework("tensorflow" if collectives == "auto" else collectives, folder)
+        return cls._connected(FRAMEWORKS["tensorflow" if collectives == "auto" else collectives](launch, folder))
 
     @classmethod
     def _by_mpi_of_cpus(cls, launch: Launch) -> "World | None":
@@ -207,13 +208,6 @@ class World:
 
         has_gpu = bool(tf.config.list_physical_devices("GPU"))
         return None if any(collectives.gather(has_gpu)) else cls._connected(collectives)
-
-    @classmethod
-    def _by_framework(cls, framework: str, folder: Path) -> "World":
-        launch = find_launch()
-        if launch is None or launch.size == 1:
-            return cls()._checked()
-        return cls._connected(FRAMEWORKS[framework](launch, folder))
 
     @classmethod
     def _connected(cls, collectives: Collectives) -> "World":

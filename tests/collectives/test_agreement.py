@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.gathers import Gather, on_all
-from tfpipe.collectives.agreement import check_equal, named
+from tfpipe.collectives.agreement import check_equal, named, spans
 from tfpipe.config import Config, make_config
 from tfpipe.config.ranks import OWN, shared_settings
 from tfpipe.errors import ConfigError
@@ -116,3 +116,16 @@ def test_versions_are_compared_besides(monkeypatch: pytest.MonkeyPatch) -> None:
     assert re.search(r'differ:\n  the version of tfpipe: "0\.2\.[01]" on rank 0, "0\.2\.[01]" on rank 1\n', error), (
         error
     )
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ([5], "5"),
+        ([5, 5, 9], "5, 9"),
+        ([4, 6, 8, 9, 10, 11], "4 to 8 in steps of 2, 9 to 11"),
+        ([12, 3, 1, 2], "1 to 3, 12"),
+    ],
+)
+def test_numbers_are_written_in_spans(numbers: list[int], text: str) -> None:
+    assert ", ".join(spans(numbers)) == text

@@ -5,7 +5,7 @@ import numpy as np
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.training.checkpointing.checkpoints import GlobalBatch, State
 
-CONTRACT = {"data.scope": "global", "data.seed": 0, "images": 96, "data.train_filelist": "ab" * 32}
+CONTRACT = {"data.scope": "global", "data.seed": 0, "images": 96, "file names": "ab" * 32}
 STATE = State(
     epoch=3,
     step=7,

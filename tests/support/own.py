@@ -51,24 +51,6 @@ class Signs(keras.optimizers.Optimizer):
         self.assign_sub(variable, ops.cast(learning_rate, variable.dtype) * ops.sign(mean))
 
 
-class Forgetful(Signs):
-    """Counts its steps in an attribute, which no checkpoint has."""
-
-    steps = 0
-
-    def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
-        self.steps += 1
-        super().update_step(gradient / self.steps, variable, learning_rate)
-
-
-class Adjusting(keras.optimizers.SGD):
-    """Changes its own learning rate, which a resumed run takes from the config."""
-
-    def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
-        super().update_step(gradient, variable, learning_rate)
-        self._learning_rate.assign(self._learning_rate * 0.9)
-
-
 def no_rate(momentum: float = 0.0) -> keras.optimizers.Optimizer:
     return keras.optimizers.SGD(0.1, momentum)
 
@@ -100,16 +82,6 @@ class Recall(keras.metrics.Metric):
 
     def result(self) -> Any:
         return ops.divide_no_nan(self.hits, self.crops)
-
-
-class Largest(Recall):
-    """The largest logit so far: no sum."""
-
-    def update_state(self, labels: Any, logits: Any, sample_weight: Any = None) -> None:
-        self.hits.assign(ops.maximum(self.hits, ops.max(logits)))
-
-    def result(self) -> Any:
-        return 1.0 * self.hits
 
 
 class PerClass(Recall):

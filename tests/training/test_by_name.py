@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 
 from tfpipe.config import Config
@@ -58,6 +59,8 @@ class Callback(keras.callbacks.Callback):
         period["x"]  # Callback
 """
 
+LABELS, LOGITS = np.zeros(4, np.int32), np.zeros((4, 3), np.float32)
+
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> tuple[str, Path]:
@@ -68,7 +71,8 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixture
     return name, tmp_path / f"{name}.py"
 
 
-def build(kind: str, name: str, args: dict[str, Any]) -> None:
+def use(kind: str, name: str, args: dict[str, Any]) -> None:
+    """Builds what a config names, and calls it as training does."""
     section: Any = {"name": name, "args": args}
     data = {"train_filelist": Path("unused"), "crop_image_size": (16, 16)}
     sections = {"data": data, kind: [section] if kind in ("metrics", "callbacks") else section}
@@ -76,13 +80,13 @@ def build(kind: str, name: str, args: dict[str, Any]) -> None:
     if kind == "callbacks":
         by_name.build(name, args, "callbacks[0]", keras.callbacks, keras.callbacks.Callback)
     elif kind == "metrics":
-        build_metrics(config, 3)
+        build_metrics(config, 3)[-1].update_state(LABELS, LOGITS)
     elif kind == "loss":
-        build_loss(config, 3)
+        build_loss(config, 3)(LABELS, LOGITS)
     elif kind == "model":
         build_model(config, 3)
     else:
-        build_optimizer(config, 1, 10)
+        build_optimizer(config, 1, 10).apply([np.ones(2, np.float32)], [keras.Variable(np.ones(2, np.float32))])
 
 
 @pytest.mark.parametrize(
@@ -107,7 +111,7 @@ def test_an_error_in_the_users_code_is_told_with_its_line(
     mark = "Late" if name == "late" else name
     line = next(number for number, text in enumerate(MODULE.splitlines(), 1) if text.endswith(f"# {mark}"))
     with pytest.raises(ConfigError) as caught:
-        build(kind, f"{module}:{name}", {"learning_rate": 0.1} if kind == "optimizer" else {})
+        use(kind, f"{module}:{name}", {"learning_rate": 0.1} if kind == "optimizer" else {})
     assert re.match(
         rf"{re.escape(key)}: (model.name )?(\w+:)?{name} raised {reason} at {path}:{line}, in ", str(caught.value)
     )
@@ -131,10 +135,10 @@ def test_an_error_in_the_users_code_is_told_with_its_line(
 )
 def test_only_arguments_that_do_not_fit_are_called_so(own: tuple[str, Path], kind: str, name: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        build(kind, f"{own[0]}:{name}", {"gama": 1})
+        use(kind, f"{own[0]}:{name}", {"gama": 1})
     assert str(caught.value).startswith(said.replace("M:", f"{own[0]}:"))
 
 
 def test_what_is_no_model_is_refused(own: tuple[str, Path]) -> None:
     with pytest.raises(ConfigError, match=r"model.name: \w+:nothing returned None; accepted: a keras.Model"):
-        build("model", f"{own[0]}:nothing", {})
+        use("model", f"{own[0]}:nothing", {})

@@ -18,7 +18,7 @@ from tfpipe.data.runtime.meter import Meter
 from tfpipe.errors import TfpipeError
 from tfpipe.training.checkpointing.checkpoints import read
 from tfpipe.training.loop import train
-from tfpipe.training.not_finite import SKIPPED_STEPS, NotFiniteGuard, ranges
+from tfpipe.training.not_finite import SKIPPED_STEPS, NotFiniteGuard
 from tfpipe.training.run_model import Results, RunModel, StepResult
 
 # Steps are counted from 1; its weights are not finite after it, its loss still is.
@@ -174,16 +174,3 @@ def test_one_rank_with_only_an_epochs_mean_skips_any_number_of_steps_of_mixed_fl
     look(guard, [math.nan] * (2 * SKIPPED_STEPS), ranks_ask=False)
     with pytest.raises(TfpipeError, match="the loss is not finite in step 99 of the run, on 1 of 1 ranks"):
         look(plain, [math.nan], ranks_ask=False)
-
-
-@pytest.mark.parametrize(
-    ("positions", "text"),
-    [
-        ([5], "5"),
-        ([5, 5, 9], "5, 9"),
-        ([4, 6, 8, 9, 10, 11], "4 to 8 in steps of 2, 9 to 11"),
-        ([12, 3, 1, 2], "1 to 3, 12"),
-    ],
-)
-def test_positions_are_written_as_ranges(positions: list[int], text: str) -> None:
-    assert ranges(positions) == text

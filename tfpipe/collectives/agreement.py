@@ -3,7 +3,7 @@
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import takewhile
 from typing import Any
 
@@ -54,14 +54,18 @@ def _part(text: str, begin: int) -> str:
 
 
 def named(ranks: list[int]) -> str:
-    """Returns the names of ranks, in rising order, e.g. "ranks 0 to 2, 5"."""
-    spans: list[list[int]] = []
-    for rank in ranks:
-        if spans and spans[-1][-1] == rank - 1:
-            spans[-1].append(rank)
-        else:
-            spans.append([rank])
-    texts: list[str] = []
-    for span in spans:
-        texts += map(str, span) if len(span) < 3 else [f"{span[0]} to {span[-1]}"]
+    """Returns the names of ranks, e.g. "ranks 0 to 2, 5"."""
+    texts = spans(ranks)
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(texts[:MOST])}{' ...' * (len(texts) > MOST)}"
+
+
+def spans(numbers: Iterable[int]) -> list[str]:
+    """Returns the texts of numbers, in ascending order and each once, e.g. "4", "6 to 20 in steps of 2"."""
+    texts, rest = [], sorted({*numbers})
+    while rest:
+        step = rest[1] - rest[0] if len(rest) > 1 else 1
+        count = next((n for n in range(1, len(rest)) if rest[n] != rest[0] + n * step), len(rest))
+        taken, rest = (rest[:count], rest[count:]) if count > 2 else (rest[:1], rest[1:])
+        steps = f" in steps of {step}" if step > 1 else ""
+        texts.append(f"{taken[0]} to {taken[-1]}{steps}" if len(taken) > 1 else f"{taken[0]}")
+    return texts

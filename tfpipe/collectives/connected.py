@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfpipe.collectives.launch import Launch
-from tfpipe.collectives.rendezvous import PATIENCE_S, connect
+from tfpipe.collectives.rendezvous import connect
 from tfpipe.errors import TfpipeError
 
 BROADCAST_BYTES = 16 << 20
@@ -18,10 +18,10 @@ BROADCAST_BYTES = 16 << 20
 class HubCollectives(ABC):
     """The ranks of a launch, connected by a hub, which carries Python values; a framework carries the tensors."""
 
-    def __init__(self, launch: Launch, folder: Path, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, launch: Launch, folder: Path) -> None:
         """Connects the ranks, which meet in `folder`. Raises ConfigError if they do not come."""
         self.rank = launch.rank
-        self.hub, self.size = connect(launch, folder, patience_s)
+        self.hub, self.size = connect(launch, folder)
         hosts = self.gather(socket.gethostname())
         local = [rank for rank, host in enumerate(hosts) if host == hosts[self.rank]]
         self.local_rank, self.local_size = local.index(self.rank), len(local)

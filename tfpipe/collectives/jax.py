@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tfpipe.collectives.connected import HubCollectives, first_line
-from tfpipe.collectives.protocol import Backend, LostRankError
+from tfpipe.collectives.protocol import Backend, LostRankError, by_type, in_messages
 from tfpipe.errors import TfpipeError
 
 START_S = 120
@@ -71,14 +71,12 @@ class JaxCollectives(HubCollectives):
 
     def average(self, tensors: Sequence[Any], name: str, fp16_compression: bool = False) -> list[Any]:  # noqa: ARG002
         """Sends the tensors of each type in one message."""
-        means: list[Any] = [None] * len(tensors)
-        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-            numbers = [number for number, tensor in enumerate(tensors) if tensor.dtype == dtype]
-            parts = [tensors[number] for number in numbers]
-            total = self._add(self._flatten(parts, fp16_compression and dtype.itemsize > 2))
-            for number, mean in zip(numbers, self._split(total, self.size, parts), strict=True):
-                means[number] = mean
-        return means
+
+        def mean(parts: list[Any]) -> list[Any]:
+            total = self._add(self._flatten(parts, fp16_compression and parts[0].dtype.itemsize > 2))
+            return self._split(total, self.size, parts)
+
+        return in_messages(tensors, by_type(tensors), mean)
 
     def _add_words(self, words: np.ndarray, name: str) -> np.ndarray:  # noqa: ARG002
         import jax

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfpipe.collectives.protocol import Backend
+from tfpipe.collectives.protocol import Backend, by_type, in_messages
 from tfpipe.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,20 +49,20 @@ class MpiCollectives:
         import tensorflow as tf
 
         tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
-        means: list[Any] = [None] * len(tensors)
-        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-            numbers = [number for number, tensor in enumerate(tensors) if tensor.dtype == dtype]
-            lengths = [tensors[number].shape.num_elements() for number in numbers]
+
+        def mean(parts: list[tf.Tensor]) -> list[tf.Tensor]:
+            dtype, lengths = parts[0].dtype, [part.shape.num_elements() for part in parts]
             lengths.append(-sum(lengths) % self.size)  # each rank adds an equal share
             halves = dtype == tf.float16 or fp16_compression
             # MPI has no bfloat16, whose range float16 has not.
             sent = tf.float16 if halves else tf.float32 if dtype == tf.bfloat16 else dtype
-            parts = [tf.reshape(tensors[number], [-1]) for number in numbers] + [tf.zeros(lengths[-1], dtype)]
-            flat = tf.concat([tf.cast(part, sent) for part in parts], 0)
-            mean = self._mean_of_halves(flat) if halves else self._call(self._add, flat, sum(lengths)) / self.size
-            for number, part in zip(numbers, tf.split(mean, lengths), strict=False):
-                means[number] = tf.cast(tf.reshape(part, tensors[number].shape), dtype)
-        return means
+            filled = [tf.reshape(part, [-1]) for part in parts] + [tf.zeros(lengths[-1], dtype)]
+            flat = tf.concat([tf.cast(part, sent) for part in filled], 0)
+            means = self._mean_of_halves(flat) if halves else self._call(self._add, flat, sum(lengths)) / self.size
+            split = zip(tf.split(means, lengths), parts, strict=False)
+            return [tf.cast(tf.reshape(values, part.shape), dtype) for values, part in split]
+
+        return in_messages(tensors, by_type(tensors), mean)
 
     def broadcast_arrays(self, arrays: Sequence[np.ndarray], name: str) -> list[np.ndarray]:  # noqa: ARG002
         return [self.broadcast(array) for array in arrays]

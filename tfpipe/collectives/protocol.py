@@ -1,6 +1,6 @@
 """The protocol of collectives: every rank calls the same functions in the same order."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -21,6 +21,24 @@ class LostRankError(TfpipeError):
 def is_lost(error: BaseException) -> bool:
     """Returns whether a collective failed with `error` because another rank has stopped."""
     return isinstance(error, LostRankError) or any(text in str(error) for text in LOST)
+
+
+def by_type(tensors: Sequence[Any]) -> Iterable[list[int]]:
+    """Returns the numbers of the tensors of each type."""
+    numbers: dict[Any, list[int]] = {}
+    for number, tensor in enumerate(tensors):
+        numbers.setdefault(tensor.dtype, []).append(number)
+    return numbers.values()
+
+
+def in_messages(
+    tensors: Sequence[Any], messages: Iterable[list[int]], average: Callable[[list[Any]], Iterable[Any]]
+) -> list[Any]:
+    """Returns the means of tensors: `average` gets those of a message, by their numbers, and returns their means."""
+    means: dict[int, Any] = {}
+    for numbers in messages:
+        means |= zip(numbers, average([tensors[number] for number in numbers]), strict=True)
+    return [means[number] for number in range(len(tensors))]
 
 
 class Collectives(Protocol):

@@ -31,35 +31,44 @@ HELLO = struct.Struct(">QQ64s")  # rank, size, host name
 WELCOME, REFUSED = b"welcome!", b"refused!"
 # Ranks may start minutes apart where many import TensorFlow from one file system.
 PATIENCE_S, SAY_AFTER_S, CONNECT_S = 180.0, 10.0, 5.0
+ADVICE = (
+    ": all ranks must run, see this directory, reach each other's hosts, and have the same KERAS_BACKEND and "
+    "training.collectives; if this process is meant to be alone, unset the launcher's variables (RANK, WORLD_SIZE, "
+    "MASTER_ADDR ...) or give --no-horovod"
+)
 # A rank 0 that shares its launch's identity with another one tells so to the ranks that come within this time.
 REFUSES_S = 10.0
 
 
 class HubAddress(NamedTuple):
-    """HubAddress at which rank 0 listens."""
+    """Address at which rank 0 listens."""
 
     hosts: tuple[str, ...]  # its name, and its number for hosts that cannot resolve names
     port: int
     token: bytes
 
 
+Tell = Callable[[HubAddress | None], HubAddress | None]
+"""Returns rank 0's address on every rank; all must call. None: rank 0 cannot listen."""
+
+
 class Meeting(NamedTuple):
-    """A launch's ranks that are to meet."""
+    """Ranks that are to meet."""
 
     launch: Launch
     size: int
-    path: Path | None  # of the file; None: MPI tells the address
+    path: Path | None  # of the file
     until_s: float
     patience_s: float
+    tell: Tell | None = None  # passes the address on if there is no file
+    advice: str = ADVICE
 
     def missing(self, reason: str) -> ConfigError:
         """Returns the error for ranks that do not come."""
         where = f" (the address is in {self.path})" if self.path else ""
         return ConfigError(
             f"rank {self.launch.rank} of {self.size}, started by {self.launch.launcher}: {reason} within "
-            f"{self.patience_s:.0f} seconds{where}: all ranks must run, see this directory, reach each other's hosts, "
-            "and have the same KERAS_BACKEND and training.collectives; if this process is meant to be alone, unset the "
-            "launcher's variables (RANK, WORLD_SIZE, MASTER_ADDR ...) or give --no-horovod"
+            f"{self.patience_s:.0f} seconds{where}{self.advice}"
         )
 
     def shared(self) -> ConfigError:
@@ -93,30 +102,48 @@ def connect(launch: Launch, folder: Path, patience_s: float = PATIENCE_S) -> tup
     if not by_mpi:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f".ranks-{hashlib.sha256(f'{identity} {size}'.encode()).hexdigest()[:16]}"
-    meeting = Meeting(launch, size, path, time.monotonic() + patience_s, patience_s)
-    return (_lead(meeting) if launch.rank == 0 else _follow(meeting)), size
+    tell = _by_mpi if by_mpi else None
+    return _meet(Meeting(launch, size, path, time.monotonic() + patience_s, patience_s, tell)), size
+
+
+def connect_again(rank: int, size: int, tell: Tell, patience_s: float) -> Hub:
+    """Connects ranks that reach each other already, by `tell`, with a hub of its own.
+
+    Raises ConfigError if a rank does not come, and OSError if rank 0 cannot listen.
+    """
+    launch = Launch("its launcher", rank, size)
+    return _meet(Meeting(launch, size, None, time.monotonic() + patience_s, patience_s, tell, ""))
+
+
+def _meet(meeting: Meeting) -> Hub:
+    return _lead(meeting) if meeting.launch.rank == 0 else _follow(meeting)
 
 
 def _lead(meeting: Meeting) -> Hub:
     """Waits for all other ranks."""
-    listener = socket.create_server(("", 0), backlog=min(meeting.size, 4096))
+    try:
+        listener = socket.create_server(("", 0), backlog=min(meeting.size, 4096))
+    except OSError:
+        if meeting.tell is not None:
+            meeting.tell(None)
+        raise
     with listener, contextlib.ExitStack() as told:
         listener.settimeout(1.0)
         address = HubAddress(own_hosts(), listener.getsockname()[1], secrets.token_bytes(TOKEN_BYTES))
-        if meeting.path is None:
-            _by_mpi(address)
-        else:
+        if meeting.tell is not None:
+            meeting.tell(address)
+        if meeting.path is not None:
             _check_alone(meeting)
             told.enter_context(_written(meeting.path, address))
         peers: dict[int, Peer] = {}
         say_s = time.monotonic() + SAY_AFTER_S
         while len(peers) < meeting.size - 1:
-            missing = named([rank for rank in range(1, meeting.size) if rank not in peers])
+            missing = [rank for rank in range(1, meeting.size) if rank not in peers]
             if time.monotonic() > meeting.until_s:
-                raise meeting.missing(f"{missing} did not connect to {address.hosts[0]}:{address.port}")
+                raise meeting.missing(f"{named(missing)} did not connect to {address.hosts[0]}:{address.port}")
             if time.monotonic() > say_s:
                 say_s += 2 * SAY_AFTER_S
-                logger.info("waits for %s of %d", missing, meeting.size)
+                logger.info("waits for %s of %d", named(missing), meeting.size)
             if _read(meeting.path) != [address]:
                 _check_alone(meeting)
             with contextlib.suppress(OSError):
@@ -190,9 +217,9 @@ def _accept(listener: socket.socket, token: bytes, meeting: Meeting) -> Peer | N
 def _follow(meeting: Meeting) -> Hub:
     """Connects to rank 0, whose address may take a while to appear."""
     pause_s, problem = 0.05, "rank 0 did not tell its address"
-    addresses = [_by_mpi(None)] if meeting.path is None else None
-    while time.monotonic() < meeting.until_s:
-        for address in addresses if addresses is not None else _read(meeting.path):
+    told = [] if meeting.tell is None else [meeting.tell(None)]
+    while told != [None] and time.monotonic() < meeting.until_s:
+        for address in filter(None, told or _read(meeting.path)):
             for host in address.hosts:
                 try:
                     return Hub(meeting.launch.rank, [_reach(host, address, meeting)])

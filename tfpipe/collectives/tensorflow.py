@@ -8,15 +8,15 @@ import sys
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tfpipe.collectives.connected import HubCollectives
 from tfpipe.collectives.launch import Launch, is_loopback
-from tfpipe.collectives.protocol import Backend
-from tfpipe.collectives.rendezvous import PATIENCE_S
+from tfpipe.collectives.protocol import Backend, in_messages
 from tfpipe.errors import TfpipeError
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class TensorFlowCollectives(HubCollectives):
     name: Backend = "tensorflow"
     overlaps = True
 
-    def __init__(self, launch: Launch, folder: Path, patience_s: float = PATIENCE_S) -> None:
-        super().__init__(launch, folder, patience_s)
+    def __init__(self, launch: Launch, folder: Path) -> None:
+        super().__init__(launch, folder)
         self._strategy: tf.distribute.Strategy | None = None
         self._device, self._hint = "CPU:0", "ring"
         self._tokens: list[tf.Variable] = []
@@ -96,21 +96,20 @@ class TensorFlowCollectives(HubCollectives):
     def average(self, tensors: Sequence["tf.Tensor"], name: str, fp16_compression: bool = False) -> list["tf.Tensor"]:
         import tensorflow as tf
 
-        tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
-        means: list[Any] = [None] * len(tensors)
-        for number, bucket in enumerate(buckets([(tensor.dtype, tensor.shape) for tensor in tensors])):
-            shapes = [tensors[index].shape for index in bucket]
-            flat = tf.concat([tf.reshape(tensors[index], [-1]) for index in bucket], 0)
+        tensors, number = [tf.convert_to_tensor(tensor) for tensor in tensors], count()
+
+        def mean(parts: list[tf.Tensor]) -> list[tf.Tensor]:
+            flat, message = tf.concat([tf.reshape(part, [-1]) for part in parts], 0), f"{name}.{next(number)}"
             with tf.device(self._device):
                 if fp16_compression and flat.dtype.size > 2:
-                    total = self._add(tf.cast(flat, tf.float16), GROUP, f"{name}.{number}")
-                    mean = tf.cast(total, flat.dtype) / tf.cast(self.size, flat.dtype)
+                    total = self._add(tf.cast(flat, tf.float16), GROUP, message)
+                    flat = tf.cast(total, flat.dtype) / tf.cast(self.size, flat.dtype)
                 else:
-                    mean = self._add(flat, GROUP, f"{name}.{number}", "Div")
-            parts = tf.split(mean, [shape.num_elements() for shape in shapes])
-            for index, shape, part in zip(bucket, shapes, parts, strict=True):
-                means[index] = tf.reshape(part, shape)
-        return means
+                    flat = self._add(flat, GROUP, message, "Div")
+            split = zip(tf.split(flat, [part.shape.num_elements() for part in parts]), parts, strict=True)
+            return [tf.reshape(values, part.shape) for values, part in split]
+
+        return in_messages(tensors, buckets([(tensor.dtype, tensor.shape) for tensor in tensors]), mean)
 
     def _add_words(self, words: np.ndarray, name: str) -> np.ndarray:
         import tensorflow as tf

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfpipe.collectives.connected import HubCollectives, first_line
-from tfpipe.collectives.protocol import Backend, LostRankError
+from tfpipe.collectives.protocol import Backend, LostRankError, by_type, in_messages
 from tfpipe.errors import TfpipeError
 
 if TYPE_CHECKING:
@@ -55,16 +55,13 @@ class TorchCollectives(HubCollectives):
         """Sends the tensors of each type in one message."""
         import torch
 
-        means: list[Any] = [None] * len(tensors)
-        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-            numbers = [number for number, tensor in enumerate(tensors) if tensor.dtype == dtype]
-            flat = torch.cat([tensors[number].detach().reshape(-1) for number in numbers])
-            sent = flat.half() if fp16_compression and dtype.itemsize > 2 else flat
-            mean = self._add(sent).to(dtype) / self.size
-            parts = mean.split([tensors[number].numel() for number in numbers])
-            for number, part in zip(numbers, parts, strict=True):
-                means[number] = part.reshape(tensors[number].shape)
-        return means
+        def mean(parts: list[torch.Tensor]) -> list[torch.Tensor]:
+            flat = torch.cat([part.detach().reshape(-1) for part in parts])
+            sent = flat.half() if fp16_compression and flat.dtype.itemsize > 2 else flat
+            means = (self._add(sent).to(flat.dtype) / self.size).split([part.numel() for part in parts])
+            return [values.reshape(part.shape) for values, part in zip(means, parts, strict=True)]
+
+        return in_messages(tensors, by_type(tensors), mean)
 
     def _add_words(self, words: np.ndarray, name: str) -> np.ndarray:  # noqa: ARG002
         import torch

@@ -98,8 +98,6 @@ class DataConfig(Section):
     max_scans: PositiveInt = 100
     """Most scans of a JPEG: one of more is an error that names it. Progressive files have about ten, and each costs a
     pass over the whole image."""
-    scaled_decode: bool = False
-    """Accepted so that older configs run; has no effect."""
     num_channels: Literal[1, 3] = 3
     """1: grayscale, 3: RGB."""
     dtype: Literal["uint8", "float16", "bfloat16", "float32"] = "uint8"
@@ -161,10 +159,10 @@ class DataConfig(Section):
     plain or .tar.gz (ILSVRC2012_bbox_train_v2.tar.gz), and is read at the first start."""
     test_box_file: ConfigPath | None = None
     """The same for the test images, e.g. LOC_val_solution.csv."""
-    annotations: Literal["auto", "index", "xml", "lxml", "none"] = "auto"
+    annotations: Literal["auto", "index", "xml", "none"] = "auto"
     """"auto": boxes come from the index that `tfpipe index` wrote, if there is one for this config, otherwise from an
     image's XML, if it has one. "index": the index must exist. "xml": always the XMLs. "none": no boxes, every image is
-    used whole. "lxml" is an older name of "xml"."""
+    used whole."""
     index: ConfigPath | None = None
     """Folder of the indexes (train-1a2b3c4d.index.parquet for train.txt; the digits distinguish lists of the same
     name); null: train.index.parquet next to each filelist."""
@@ -335,7 +333,7 @@ class DataConfig(Section):
             yield from self.normalize.misfits(self.dtype, self.num_channels)
         yield from self.targets.misfits(self)
         for name in ("train_box_file", "test_box_file"):
-            if getattr(self, name) is not None and self.annotations in ("xml", "lxml", "none"):
+            if getattr(self, name) is not None and self.annotations in ("xml", "none"):
                 yield (
                     f"{name} is read by `tfpipe index`, instead of the XMLs, and training needs that index; "
                     f'annotations is "{self.annotations}": use "auto" or "index", or leave {name} out'
@@ -364,8 +362,6 @@ def _sizes_conflict(data: DataConfig) -> Iterator[str]:
 
 def unused(data: DataConfig) -> Iterator[str]:
     """Yields a message for each setting that has no effect, though it would do no harm."""
-    if data.scaled_decode:
-        yield "data.scaled_decode has no effect any more: images are decoded at their full size"
     fields, views = type(data).model_fields, data.by_view
     crops = {*(view.crop for view in views), data.crop_for("test")}
     for name, crop in (("random_resized", "random_resized"), ("center_fraction", "center"), ("fit", "full")):

@@ -27,15 +27,8 @@ FREE = {
     "class_weights", "sample_weights",
     "test_crop_image_size",
 }  # fmt: skip
-# Keys that are in a contract only if they differ from their defaults: contracts of earlier versions lack them.
-LATER = {
-    "augment", "mix", "normalize", "repeats", "targets", "views", "fit", "letterbox_level",
-}  # fmt: skip
 # Values that are not always known, the decisive one first: a contract without them, or with null, is not compared.
 KNOWN_AT_TIMES = ("boxes", "layout")
-# The base names of the images, in order, stand for their paths: a continuation may read the same samples from another
-# folder, or from another kind of source. Contracts of earlier versions have the paths' digest only.
-NAMES, PATHS = "file names", "data.train_filelist"
 # Compared only if both know it: a continuation may read a copy of the tables.
 VERSION = "the tables' version"
 
@@ -43,11 +36,10 @@ VERSION = "the tables' version"
 def data_contract(split: Split) -> dict[str, Any]:
     """Returns the contract of a split; files count by their content."""
     catalog, order = split.catalog, split.order
-    later = split.config.model_dump(mode="json", include=LATER, exclude_defaults=True)
-    data = split.config.model_dump(mode="json", exclude=FREE | LATER) | later
     return {
-        PATHS: catalog.paths.digest,
-        NAMES: hashlib.sha256(catalog.paths.text.data).hexdigest(),
+        # The base names of the images, in order, stand for their paths: a continuation may read the same samples from
+        # another folder, or from another kind of source.
+        "file names": hashlib.sha256(catalog.paths.text.data).hexdigest(),
         "mixed": [[len(entry.images), entry.weight] for entry in catalog.lists],
         "weights": _digest(widths(order.weights).astype("<i8")) if isinstance(order, WeightedOrder) else None,
         # Only crops re-encoded as JPEGs differ from the loose files; raw pixels and original files do not.
@@ -62,7 +54,7 @@ def data_contract(split: Split) -> dict[str, Any]:
         **({VERSION: catalog.version} if catalog.version else {}),
         **({"further columns": _values_digest(catalog)} if catalog.values else {}),
         "data.shuffle_buffer > 1": order.shuffle,
-        **{f"data.{name}": value for name, value in data.items()},
+        **{f"data.{name}": value for name, value in split.config.model_dump(mode="json", exclude=FREE).items()},
         "data.resize": split.config.stored_resize,
     }
 
@@ -84,8 +76,7 @@ def check_ranks(split: Split, gather: Callable[[Any], list[Any]]) -> None:
 def breaches(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Returns a message for each value in which two contracts differ."""
     known = [name for name in KNOWN_AT_TIMES if then.get(name) and now.get(name)][:1]
-    by_name = NAMES in then and NAMES in now
-    skipped = {*KNOWN_AT_TIMES, PATHS if by_name else NAMES} - {*known}
+    skipped = {*KNOWN_AT_TIMES} - {*known}
     skipped |= set() if then.get(VERSION) and now.get(VERSION) else {VERSION}
     names = [name for name in {**then, **now} if name not in skipped]
     return differences(then, now, "then", "now", names)

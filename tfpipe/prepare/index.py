@@ -179,10 +179,7 @@ def verify_index(config: DataConfig, split: str) -> str:
     if catalog.paths.remote:
         raise ConfigError(f"{path} is of URLs, whose sizes and times of change it does not hold")
     if not {*STAMPS} <= {*pq.read_schema(path).names}:
-        raise ConfigError(
-            f"{path} does not hold the sizes and times of its files: an earlier version wrote it, or `tfpipe stage` "
-            f"copied it; {renew}"
-        )
+        raise ConfigError(f"{path} does not hold the sizes and times of its files: `tfpipe stage` copied it; {renew}")
     # Every XML is looked for, so that a new one is noticed.
     has_folder = np.array([folder != "" for folder in catalog.annotation_folders])
     loaded = replace(loaded, catalog=replace(catalog, annotated=has_folder[catalog.paths.folder]))

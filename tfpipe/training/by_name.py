@@ -6,7 +6,7 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -61,16 +61,11 @@ def build(name: str, args: dict[str, Any], key: str, module: Any, base: type) ->
 def call(function: Callable[..., Any], key: str, name: str, args: dict[str, Any], *positional: Any) -> Any:
     """Calls a class or function, `name` in messages, with positional arguments and with `args`, which `key` holds.
 
-    Raises ConfigError if they do not fit its signature, it refuses them, or it raises an error.
+    Raises ConfigError if they do not fit its signature, or it raises an error.
     """
     check_signature(function, key, name, args, *positional)
-    with own_errors(key, name):
-        try:
-            return function(*positional, **args)
-        except (TypeError, ValueError) as error:
-            if raised_in(error) is None:  # Keras' own class has refused them
-                raise ConfigError(f"{key} {args} do not fit {name}: {error}") from error
-            raise
+    with named_errors(key, name):
+        return function(*positional, **args)
 
 
 def check_signature(function: Callable[..., Any], key: str, name: str, args: dict[str, Any], *positional: Any) -> None:
@@ -86,10 +81,10 @@ def check_signature(function: Callable[..., Any], key: str, name: str, args: dic
 
 
 @contextmanager
-def own_errors(key: str, name: str) -> Iterator[None]:
-    """Raises a ConfigError that has the place, in the place of an error that the user's code raises inside `with`.
+def named_errors(key: str, name: str) -> Iterator[None]:
+    """Raises a ConfigError in the place of an error that code raises inside `with`: `key` of the config names it.
 
-    `key` of the config names the code, as `name`. Errors of libraries that no line of the user's led to pass.
+    `name` is what the message calls the code. The message has the last line of the user's own code, if there is one.
     """
     try:
         yield
@@ -97,9 +92,14 @@ def own_errors(key: str, name: str) -> Iterator[None]:
         raise
     except Exception as error:
         location = raised_in(error)
-        if location is None:
-            raise
-        raise ConfigError(f"{key}: {name} raised {type(error).__name__} at {location}: {error}") from error
+        at = "" if location is None else f" at {location}"
+        raise ConfigError(f"{key}: {name} raised {type(error).__name__}{at}: {error}") from error
+
+
+def name_errors(target: Any, methods: Iterable[str], key: str, name: str) -> None:
+    """Lets errors of an object's methods name the `key` of the config that has named the object, and its `name`."""
+    for method in methods:
+        setattr(target, method, named_errors(key, name)(getattr(target, method)))
 
 
 def raised_in(error: BaseException) -> str | None:

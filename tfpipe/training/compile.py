@@ -7,17 +7,22 @@ from functools import partial
 from typing import Any
 
 import keras
-import numpy as np
 
 from tfpipe.config import Config
 from tfpipe.errors import ConfigError
-from tfpipe.training.by_name import OWN, build, call, check_signature, find, load_kind, own_errors, subclasses
+from tfpipe.training.by_name import (
+    OWN,
+    build,
+    call,
+    check_signature,
+    find,
+    load_kind,
+    name_errors,
+    named_errors,
+    subclasses,
+)
 from tfpipe.util.import_function import load_function
 
-# Steps of the trial of an optimizer of the user's own, before and after its state is copied.
-TRIAL_STEPS = 4
-# Crops of a batch in the trial of a metric.
-TRIAL_CROPS = 8
 RATE_SETTERS = (keras.callbacks.ReduceLROnPlateau, keras.callbacks.LearningRateScheduler)
 # Reductions of a loss over crops that the mean over ranks, which have equally many, leaves exact.
 MEANS = ("sum_over_batch_size", "mean")
@@ -32,8 +37,7 @@ def build_optimizer(
 
     The first epoch has `steps_per_epoch` steps, the run `total_steps`, None: as many in each epoch.
 
-    Raises ConfigError if Keras does not know a name or an argument, or a run with an optimizer of the user's own could
-    not be resumed exactly.
+    Raises ConfigError if Keras does not know a name or an argument, or the user's own function gives no optimizer.
     """
     args, name = dict(config.optimizer.args), config.optimizer.name
     if config.optimizer.learning_rate is not None:
@@ -46,48 +50,13 @@ def build_optimizer(
     args["learning_rate"] = build_schedule(
         config, base, size, steps_per_epoch, total_steps or config.training.epochs * steps_per_epoch
     )
-    make = partial(call, kind, "optimizer.args", kind.__name__, args)
-    optimizer = make()
-    if ":" in name:
-        with own_errors("optimizer.name", name):
-            _check_own(optimizer, make, name)
+    optimizer = call(kind, "optimizer.args", kind.__name__, args)
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise ConfigError(f"optimizer.name: {name} gives no keras.optimizers.Optimizer; received {optimizer!r}")
+    name_errors(optimizer, ("build", "apply"), "optimizer.name", name)
     # Also without optimizer.args.weight_decay: AdamW and Muon decay weights by default.
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
     return optimizer
-
-
-def _check_own(optimizer: Any, another: Callable[[], keras.optimizers.Optimizer], name: str) -> None:
-    """Checks that an optimizer is Keras', and that its variables are all of its state: that is what checkpoints have.
-
-    Trains two weights with one optimizer, and with another that gets its variables in the middle. Raises ConfigError if
-    the results differ in a bit.
-    """
-    if not isinstance(optimizer, keras.optimizers.Optimizer) or hasattr(optimizer, "inner_optimizer"):
-        raise ConfigError(f"optimizer.name: {name} gives no keras.optimizers.Optimizer; received {optimizer!r}")
-    draw = np.random.default_rng(0)
-    gradients = draw.normal(size=(2 * TRIAL_STEPS, 4, 3)).astype(np.float32)
-
-    def train(optimizer: keras.optimizers.Optimizer, weights: list[keras.Variable], steps: slice) -> list[bytes]:
-        for gradient in gradients[steps]:
-            optimizer.apply([keras.ops.convert_to_tensor(part) for part in (gradient, gradient[0])], weights)
-        return [weight.numpy().tobytes() for weight in weights]
-
-    whole, resumed, first, rest = another(), another(), slice(TRIAL_STEPS), slice(TRIAL_STEPS, None)
-    weights = [keras.Variable(np.ones(shape, np.float32)) for shape in ((4, 3), (3,))]
-    whole.build(weights)
-    train(whole, weights, first)
-    copies = [keras.Variable(weight.numpy()) for weight in weights]
-    resumed.build(copies)
-    for variable, value in zip(resumed.variables, whole.variables, strict=False):
-        # As in a checkpoint: a constant rate comes from the config.
-        if variable.name != "learning_rate":
-            variable.assign(value)
-    if train(whole, weights, rest) != train(resumed, copies, rest):
-        raise ConfigError(
-            f"optimizer.name: {name} keeps state outside its variables, or draws random numbers, so a resumed run "
-            "would not continue exactly: keep the state in variables that build() makes, by self.add_variable or "
-            "self.add_variable_from_reference"
-        )
 
 
 def known_optimizers() -> dict[str, Any]:
@@ -169,7 +138,8 @@ def build_loss(config: Config, classes: int, reduction: str | None = None) -> ke
 
     With `data.mix`, labels may also be shares of the classes, float32 [batch, classes].
     `reduction` "none" gives a loss for each crop, whatever `loss.args` says; None leaves it to Keras and `loss.args`.
-    Raises ConfigError if Keras does not know a name or an argument, or a loss of the user's own is not one of crops.
+    Raises ConfigError if Keras does not know a name or an argument; calling a loss of the user's own does if it raises
+    an error, or returns no loss for each crop.
     """
     args, name = dict(config.loss.args), config.loss.name
     if reduction is not None:
@@ -190,7 +160,7 @@ def build_loss(config: Config, classes: int, reduction: str | None = None) -> ke
     loss = call(kind, "loss.args", name, args)
     if name.startswith("Sparse"):
         return loss
-    return SharesLoss(loss.call, loss, classes)
+    return AdaptedLoss(loss.call, loss, classes)
 
 
 def check_over_ranks(loss: keras.losses.Loss, size: int) -> None:
@@ -220,57 +190,47 @@ def _own_loss(name: str, classes: int, args: dict[str, Any], *, shares: bool) ->
     else:
         loss, function = keras.losses.Loss(own.__name__, reduction), partial(own, **args)
         check_signature(own, "loss.args", name, args, None, None)
-    adapted = SharesLoss(function, loss, classes) if shares else NumberedLoss(function, loss)
-    with own_errors("loss.name", name):
-        losses = adapted.call(np.arange(3) % classes, np.zeros((3, classes), np.float32))
-    if tuple(losses.shape) != (3,):
-        raise ConfigError(
-            f"loss.name: {name} must return a loss for each crop, [batch], since the test pass sums them; received "
-            f"shape {list(losses.shape)} for 3 crops of {classes} classes: leave the mean to tfpipe"
-        )
-    return adapted
+
+    @named_errors("loss.name", name)
+    def of_crops(labels: Any, logits: Any) -> Any:
+        losses = function(labels, logits)
+        if len(losses.shape) != 1:
+            raise ConfigError(
+                f"loss.name: {name} must return a loss for each crop, [batch], since the test pass sums them; received "
+                f"shape {list(losses.shape)}: leave the mean to tfpipe"
+            )
+        return losses
+
+    return AdaptedLoss(of_crops, loss, classes if shares else None)
 
 
-class NumberedLoss(keras.losses.Loss):
-    """A loss for each crop, float [batch], by a function of class numbers, int32 [batch], and logits.
+class AdaptedLoss(keras.losses.Loss):
+    """A loss for each crop, float [batch], by a function of labels and logits.
 
-    Keras hands losses their labels as floats, in the logits' rank.
+    The labels are class numbers, int32 [batch], or if it gets the number of classes their shares, float32 [batch,
+    classes]: class numbers become shares of 0 and 1.
     """
 
-    def __init__(self, function: Callable[[Any, Any], Any], loss: keras.losses.Loss) -> None:
-        """Takes the function, and a loss that has the name and the reduction."""
+    def __init__(self, function: Callable[[Any, Any], Any], loss: keras.losses.Loss, classes: int | None) -> None:
+        """Takes the function, a loss that has the name and the reduction, and the number of classes for shares."""
         super().__init__(loss.name, loss.reduction)
-        self.function, self.ignore_class = function, getattr(loss, "ignore_class", None)
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        labels = keras.ops.reshape(keras.ops.cast(y_true, "int32"), [-1])
-        return self.function(labels, y_pred)
-
-
-class SharesLoss(keras.losses.Loss):
-    """A loss for each crop, float [batch], by a function of the classes' shares, float32 [batch, classes], and logits.
-
-    Class numbers, int [batch], become shares of 0 and 1.
-    """
-
-    def __init__(self, function: Callable[[Any, Any], Any], loss: keras.losses.Loss, classes: int) -> None:
-        """Takes the function, a loss that has the name and the reduction, and the number of classes."""
-        super().__init__(loss.name, loss.reduction)
-        self.function, self.classes = function, classes
+        self.function, self.classes, self.ignore_class = function, classes, getattr(loss, "ignore_class", None)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         ops = keras.ops
-        if len(y_true.shape) < 2 or y_true.shape[-1] == 1:
+        if self.classes is None or len(y_true.shape) < 2 or y_true.shape[-1] == 1:
             # Keras hands losses class numbers as floats, in the logits' rank.
-            y_true = ops.one_hot(ops.reshape(ops.cast(y_true, "int32"), [-1]), self.classes)
-        return self.function(ops.cast(y_true, "float32"), y_pred)
+            y_true = ops.reshape(ops.cast(y_true, "int32"), [-1])
+        if self.classes is not None:
+            y_true = y_true if len(y_true.shape) == 2 else ops.one_hot(y_true, self.classes)
+            y_true = ops.cast(y_true, "float32")
+        return self.function(y_true, y_pred)
 
 
 def build_metrics(config: Config, classes: int) -> list[keras.metrics.Metric]:
     """Builds top1, top5 and the metrics of `config`, of int labels [batch] and logits [batch, classes].
 
-    Raises ConfigError if a name or an argument is not known, two metrics have one name, or the metric of an interrupted
-    epoch could not be resumed.
+    Raises ConfigError if a name or an argument is not known, or two metrics have one name.
     """
     metrics = [
         keras.metrics.SparseCategoricalAccuracy(name="top1"),
@@ -287,13 +247,7 @@ def build_metrics(config: Config, classes: int) -> list[keras.metrics.Metric]:
         if metric.name in taken or metric.name.startswith("test_"):
             raise ConfigError(f'{key}: the name "{metric.name}" is taken; give another one as args.name')
         taken.add(metric.name)
-        try:
-            with own_errors(f"{key}.name", name):
-                _check_metric(metric, classes, f"{key}.name: {name}")
-        except (TypeError, ValueError) as error:
-            raise ConfigError(
-                f"{key}.name: {name} does not take class numbers, int32 [batch], and logits [batch, classes]: {error}"
-            ) from error
+        name_errors(metric, ("update_state", "result"), f"{key}.name", name)
         metrics.append(metric)
     return metrics
 
@@ -307,31 +261,3 @@ def _own_metric(function: Callable[..., Any], args: dict[str, Any], key: str, na
         return function(keras.ops.reshape(keras.ops.cast(labels, "int32"), [-1]), logits, **args)
 
     return keras.metrics.MeanMetricWrapper(of_numbers, label)
-
-
-def _check_metric(metric: keras.metrics.Metric, classes: int, name: str) -> None:
-    """Checks that a metric's variables are sums over batches, since ranks and the parts of an epoch add them.
-
-    Raises ConfigError if they are not, or the result is not a number.
-    """
-    draw = np.random.default_rng(0)
-    labels = draw.integers(0, classes, (2, TRIAL_CROPS), np.int32)
-    logits = draw.normal(size=(2, TRIAL_CROPS, classes)).astype(np.float32)
-
-    def state(*batches: int) -> list[np.ndarray]:
-        metric.reset_state()
-        for batch in batches:
-            metric.update_state(*map(keras.ops.convert_to_tensor, (labels[batch], logits[batch])))
-        return [variable.numpy() for variable in metric.variables]
-
-    first, second, both = state(0), state(1), state(0, 1)
-    if np.ndim(metric.result()) != 0:
-        raise ConfigError(f"{name} must have a number as its result; received {metric.result()}")
-    zero = state()  # as training begins with it
-    floats = all(np.issubdtype(values.dtype, np.floating) for values in both)
-    sums = [np.allclose(a + b, c, rtol=1e-4, atol=1e-6) for a, b, c in zip(first, second, both, strict=True)]
-    if not (floats and all(sums) and not any(map(np.any, zero))):
-        raise ConfigError(
-            f"{name} keeps values that are not sums over batches, which begin at 0.0, so an interrupted epoch could "
-            "not be resumed: keep sums and counts, in variables of a float type"
-        )

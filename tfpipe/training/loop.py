@@ -245,7 +245,7 @@ def make_callbacks(run: TrainingRun, checkpoints: Checkpoints) -> list[keras.cal
     config, world = loader.config, loader.world
     training = config.training
     crops = [run.schedule.phase(epoch).batch_size * world.size for epoch in range(training.epochs)]
-    throughput = Throughput(start.batch.crops, start.epoch_steps - start.step, crops)
+    throughput = Throughput(crops, start.epoch_steps - start.step)
     record = Record(run.folder) if world.rank == 0 else None
     guard = [NotFiniteGuard(run.folder, world)] if training.stop_on_nan else []
     callbacks = [*guard, throughput, Accounting(loader, training.interval, throughput, record), OverRanks(world)]

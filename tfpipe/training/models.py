@@ -11,7 +11,7 @@ from keras import layers
 
 from tfpipe.config import Config, DataConfig
 from tfpipe.errors import ConfigError
-from tfpipe.training.by_name import call, own_errors
+from tfpipe.training.by_name import call, named_errors
 from tfpipe.util.import_function import load_function
 
 # Statistics of ImageNet's training images, RGB in [0, 1]; used by torchvision and most published models.
@@ -73,7 +73,7 @@ def _own_model(name: str, pixels: keras.KerasTensor, classes: int, args: dict[st
     network = call(load_function(name, "model.name"), "model.args", f"model.name {name}", args, shape, classes)
     if not isinstance(network, keras.Layer):
         raise ConfigError(f"model.name: {name} returned {network!r}; accepted: a keras.Model from images to logits")
-    with own_errors("model.name", name):
+    with named_errors("model.name", name):
         return network(pixels)
 
 

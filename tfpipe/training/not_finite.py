@@ -1,14 +1,13 @@
 """The guard against a loss that is NaN or infinite: it ends the run on all ranks before such weights are saved."""
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import keras
-import numpy as np
 import tensorflow as tf
 
+from tfpipe.collectives.agreement import spans
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
 from tfpipe.training.checkpointing.checkpoints import FOLDER
@@ -63,8 +62,8 @@ class NotFiniteGuard(keras.callbacks.Callback):
         every: list[Any] = self.world.gather((own_loss, float(first.logs["loss"]), *batches))
         affected = [rank for rank, (is_own, *_) in enumerate(every) if is_own] or list(range(len(every)))
         causes = [
-            f"rank {rank}: loss {every[rank][1]:g}, positions {ranges(every[rank][2])}"
-            + ("" if every[rank][3] is None else f" (the step before: {ranges(every[rank][3])})")
+            f"rank {rank}: loss {every[rank][1]:g}, positions {', '.join(spans(every[rank][2]))}"
+            + ("" if every[rank][3] is None else f" (the step before: {', '.join(spans(every[rank][3]))})")
             for rank in affected
         ]
         checkpoints = sorted((self.run_dir / FOLDER).glob("step-*.npz"))
@@ -76,15 +75,3 @@ class NotFiniteGuard(keras.callbacks.Callback):
             f"{len(every)} ranks; {'; '.join(causes)}. tfpipe order names the files at these positions; {kept}, e.g. "
             "with a lower optimizer.learning_rate; training.stop_on_nan false trains on"
         )
-
-
-def ranges(positions: Sequence[int] | np.ndarray) -> str:
-    """Returns positions as text, in ascending order and each once, e.g. "4, 6 to 20 in steps of 2"."""
-    parts, numbers = [], np.unique(np.asarray(positions)).tolist()
-    while numbers:
-        step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
-        count = next((n for n in range(1, len(numbers)) if numbers[n] != numbers[0] + n * step), len(numbers))
-        taken, numbers = (numbers[:count], numbers[count:]) if count > 2 else (numbers[:1], numbers[1:])
-        steps = f" in steps of {step}" if step > 1 else ""
-        parts.append(f"{taken[0]} to {taken[-1]}{steps}" if len(taken) > 1 else f"{taken[0]}")
-    return ", ".join(parts)

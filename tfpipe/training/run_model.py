@@ -12,6 +12,7 @@ from tfpipe.data.batch import weighed
 from tfpipe.data.loader import Loader
 from tfpipe.data.runtime.meter import Meter
 from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
 
 
 class Requests(NamedTuple):
@@ -106,8 +107,15 @@ class RunModel(keras.Model):
         return weighed(batch.data, "tfpipe train")
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        """Updates the metrics; labels that are shares of classes count as the class that has most."""
-        return super().compute_metrics(x, class_numbers(y), y_pred, sample_weight)
+        """Updates the metrics; labels that are shares of classes count as the class that has most.
+
+        Raises ConfigError if the result of one is no number.
+        """
+        logs = super().compute_metrics(x, class_numbers(y), y_pred, sample_weight)
+        shapes = {name: list(getattr(value, "shape", ())) for name, value in logs.items()}
+        if wrong := [f"{name} has the shape {shape}" for name, shape in shapes.items() if shape]:
+            raise ConfigError(f"metrics: the result of each must be a number; {', '.join(wrong)}")
+        return logs
 
     def finish(self, logs: Mapping[str, Any], asked: Any, reduce_s: Any) -> dict[str, float]:
         """Ends the step, but reads what the step before gave: a device that is a step behind is never idle.

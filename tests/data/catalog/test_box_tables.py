@@ -228,8 +228,7 @@ def test_training_needs_the_index_and_says_how_to_make_it(tmp_path: Path) -> Non
         config(tmp_path, train_box_file="boxes.csv", annotations="none")
 
 
-@pytest.mark.parametrize("annotations", ["xml", "lxml"])
 @pytest.mark.parametrize("key", ["train_box_file", "test_box_file"])
-def test_the_xmls_and_a_table_are_not_both_read(tmp_path: Path, annotations: str, key: str) -> None:
-    with pytest.raises(ConfigError, match=rf"data: {key} .* annotations is \"{annotations}\""):
-        config(tmp_path, annotations=annotations, **{key: "boxes.csv"})
+def test_the_xmls_and_a_table_are_not_both_read(tmp_path: Path, key: str) -> None:
+    with pytest.raises(ConfigError, match=rf'data: {key} .* annotations is "xml"'):
+        config(tmp_path, annotations="xml", **{key: "boxes.csv"})

@@ -184,10 +184,9 @@ def test_without_one_the_xmls_are_read_unless_it_must_be_there(
         load_split(make(annotations="index").data, "train", World())
 
 
-@pytest.mark.parametrize("annotations", ["xml", "lxml"])
-def test_where_the_xmls_are_to_be_read_no_index_is_used(make: Callable[..., Config], annotations: str) -> None:
+def test_where_the_xmls_are_to_be_read_no_index_is_used(make: Callable[..., Config]) -> None:
     build_index(make().data, "train", World(), processes=1)
-    catalog = load_split(make(annotations=annotations).data, "train", World()).catalog
+    catalog = load_split(make(annotations="xml").data, "train", World()).catalog
     assert catalog.boxes is None and catalog.annotated.any()
 
 

@@ -91,7 +91,7 @@ class Account:
             positions=tf.constant([[0, 0]], tf.int64),
             optimizer=SimpleNamespace(iterations=0),
         )
-        throughput = Throughput(images_per_step=30, steps_per_epoch=100)
+        throughput = Throughput([30] * 9, steps=100)
         throughput.to_skip = 2
         self.record = Record(run_dir) if record else None
         self.accounting = Accounting(loader, interval, throughput, self.record)

@@ -5,6 +5,8 @@ import re
 import socket
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -58,13 +60,14 @@ def test_prometheus_reads_the_figures_of_all_ranks_while_the_run_lasts(sample: S
 def test_a_straggler_is_a_family_of_its_own() -> None:
     ranks = [{"rank": rank, "host": "n0", **{key: 2.0 for _, key, *_ in BY_RANK}} for rank in range(2)]
     straggler = {"rank": 1, "host": 'n"0', "times": 1.75, "because": "input"}
-    interval = {"images_per_second": 5.0, "input_wait_fraction": 0.25, "ranks": ranks, "straggler": straggler}
+    interval = SimpleNamespace(images_per_second=5.0, input_wait_fraction=0.25, ranks=ranks, straggler=straggler)
     text = scrape_text(interval)
     assert 'tfpipe_straggler_times{because="input",host="n\\"0",rank="1"} 1.75' in text
-    assert "straggler" not in scrape_text({**interval, "straggler": None})
+    interval.straggler = None
+    assert "straggler" not in scrape_text(interval)
 
 
-def scrape_text(interval: dict) -> str:
+def scrape_text(interval: Any) -> str:
     class Collector:
         def collect(self) -> list:
             return list(interval_families(interval))

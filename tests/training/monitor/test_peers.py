@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 from tfpipe import World
+from tfpipe.collectives import rendezvous
+from tfpipe.collectives.hub import Hub, Peer
 from tfpipe.collectives.protocol import LostRankError
 from tfpipe.errors import ConfigError, Stopped, TfpipeError
 from tfpipe.training.monitor import peers
-from tfpipe.training.monitor.peers import Links, watch_peers
+from tfpipe.training.monitor.peers import watch_peers
 
 WAIT_S = 30
 
 
-class Ring:
+class Ranks:
     """Three ranks that run a function each; collects the messages by which they end."""
 
     def __init__(self, size: int = 3) -> None:
@@ -56,18 +58,18 @@ class Ring:
 
 
 @pytest.fixture
-def ring(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ring]:
+def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ranks]:
     monkeypatch.setattr(peers, "GRACE_S", 0.05)
     monkeypatch.setattr(peers, "SHORT_GRACE_S", 0.05)
     monkeypatch.setattr(peers, "PASSED_ON_S", 0.0)
-    yield Ring()
+    yield Ranks()
 
 
-def said(ring: Ring, count: int) -> list[str]:
-    return sorted(ring.messages.get(timeout=WAIT_S) for _ in range(count))
+def said(ranks: Ranks, count: int) -> list[str]:
+    return sorted(ranks.messages.get(timeout=WAIT_S) for _ in range(count))
 
 
-def test_ranks_that_end_one_after_the_other_are_not_missed(ring: Ring) -> None:
+def test_ranks_that_end_one_after_the_other_are_not_missed(ranks: Ranks) -> None:
     gone = [threading.Event() for _ in range(3)]
 
     def work(rank: int) -> None:
@@ -75,25 +77,25 @@ def test_ranks_that_end_one_after_the_other_are_not_missed(ring: Ring) -> None:
             gone[rank - 1].wait(WAIT_S)
         gone[rank].set()
 
-    ring.run(work)
-    ring.run(lambda rank: None)
-    assert ring.messages.empty()
+    ranks.run(work)
+    ranks.run(lambda rank: None)
+    assert ranks.messages.empty()
 
 
 def test_a_host_whose_name_does_not_resolve_is_watched_by_its_address(
-    ring: Ring, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(peers, "own_hosts", lambda: ("nowhere.invalid", "127.0.0.1"))
-    ring.run(lambda rank: None)
-    assert ring.messages.empty() and "cannot watch" not in caplog.text
+    monkeypatch.setattr(rendezvous, "own_hosts", lambda: ("nowhere.invalid", "127.0.0.1"))
+    ranks.run(lambda rank: None)
+    assert ranks.messages.empty() and "do not watch" not in caplog.text
 
 
-def test_ranks_that_are_told_to_stop_are_not_missed(ring: Ring) -> None:
+def test_ranks_that_are_told_to_stop_are_not_missed(ranks: Ranks) -> None:
     def stop(rank: int) -> None:
         raise Stopped("SIGTERM")
 
-    ring.run(stop)
-    assert ring.messages.empty()
+    ranks.run(stop)
+    assert ranks.messages.empty()
 
 
 @pytest.mark.parametrize(
@@ -106,10 +108,10 @@ def test_ranks_that_are_told_to_stop_are_not_missed(ring: Ring) -> None:
     ],
 )
 def test_a_rank_that_fails_ends_all_others_which_name_it_its_host_and_its_reason(
-    ring: Ring, monkeypatch: pytest.MonkeyPatch, backend: str, error: Exception, told: str
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch, backend: str, error: Exception, told: str
 ) -> None:
     """Each backend has its own patience with a rank that says nothing."""
-    ring.backend = backend
+    ranks.backend = backend
     if not isinstance(error, LostRankError):
         monkeypatch.setattr(peers, "GRACE_S", 3600)
     elif backend == "mpi":
@@ -121,11 +123,11 @@ def test_a_rank_that_fails_ends_all_others_which_name_it_its_host_and_its_reason
         if rank == 1:
             raise error
         if rank == 0:
-            messages.extend(said(ring, 2))
+            messages.extend(said(ranks, 2))
             over.set()
         over.wait(WAIT_S)
 
-    ring.run(work)
+    ranks.run(work)
     loss = f"rank 1 on host {socket.gethostname()} {told}"
     assert [message.removesuffix(", on the hosts that are left") for message in messages] == [
         f"rank 0: {loss}",
@@ -134,7 +136,7 @@ def test_a_rank_that_fails_ends_all_others_which_name_it_its_host_and_its_reason
 
 
 def test_a_rank_that_is_stopped_is_named_by_its_silence_and_a_busy_one_is_not(
-    ring: Ring, monkeypatch: pytest.MonkeyPatch
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rank 1's beats fail, as those of a stopped process do, which holds its connections."""
     monkeypatch.setattr(peers, "BEAT_S", 0.1)
@@ -142,89 +144,84 @@ def test_a_rank_that_is_stopped_is_named_by_its_silence_and_a_busy_one_is_not(
     beat = peers._beat
     silent = threading.Event()
 
-    def beats(links: Links, over: threading.Event) -> None:
-        if "rank 2" not in links.watched:  # that rank 1 watches
-            beat(links, over)
+    def beats(hub: Hub, over: threading.Event) -> None:
+        if hub.rank != 1:
+            beat(hub, over)
 
     monkeypatch.setattr(peers, "_beat", beats)
 
     def work(rank: int) -> None:
         if rank == 0:
-            messages.extend(said(ring, 2))
+            messages.extend(said(ranks, 2))
             silent.set()
         silent.wait(WAIT_S)
 
     messages: list[str] = []
-    ring.run(work, limit_s=0.2)
+    ranks.run(work, limit_s=0.2)
     (first,) = {message.partition(": ")[2] for message in messages}
     assert first.startswith(f"rank 1 on host {socket.gethostname()} has not run for ")
     assert "it is stopped, or hangs; --resume auto" in first
 
 
-def test_a_host_that_does_not_answer_is_named_at_once_and_to_the_rank_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_does_not_answer_is_named_at_once_and_to_the_other_ranks() -> None:
     """The kernel ends a connection whose other side has been silent with ETIMEDOUT."""
 
-    def recv(_: int) -> bytes:
-        raise TimeoutError(110, "Connection timed out")
+    class Silent(socket.socket):
+        def recv(self, *_: int) -> bytes:
+            raise TimeoutError(110, "Connection timed out")
 
-    monkeypatch.setattr(peers.select, "select", lambda reading, *_: (reading, [], []))
-    watcher, other = socket.socketpair()
+    with socket.create_server(("localhost", 0)) as listener:
+        reached = [socket.create_connection(listener.getsockname()) for _ in range(2)]
+        ours = [listener.accept()[0] for _ in range(2)]
+    silent = Silent(fileno=ours[1].detach())
+    reached[1].sendall(b"x")  # there is something to read
     messages: list[str] = []
-    links = Links(SimpleNamespace(recv=recv), watcher, "rank 2 on host node2")
-    peers._watch(links, World(1, 3), threading.Event(), messages.append, None)
+    hub = Hub(0, [Peer(1, "node1", ours[0]), Peer(2, "node2", silent)])
+    peers._watch(hub, "mpi", threading.Event(), messages.append, None)
     loss = f"rank 2 on host node2 is lost: its host does not answer (Connection timed out); {peers.ADVICE}"
-    assert messages == [f"rank 1: {loss}"]
-    assert other.recv(4096).decode() == loss
-    watcher.close()
-    other.close()
+    assert messages == [f"rank 0: {loss}"]
+    assert reached[0].recv(4096).decode() == loss
+    hub.close()
+    for connection in reached:
+        connection.close()
 
 
-def test_the_kernel_asks_for_a_silent_host(ring: Ring) -> None:
-    links: list[Links] = []
+def test_the_kernel_ends_connections_with_a_silent_host(ranks: Ranks) -> None:
+    hubs: list[Hub] = []
 
     def join(rank: int) -> None:
-        joined = peers.connect(ring.world(rank))
+        joined = peers.connect(ranks.world(rank))
         assert joined is not None
-        links.append(joined)
+        hubs.append(joined)
 
     threads = [threading.Thread(target=join, args=(rank,)) for rank in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(WAIT_S)
-    options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
-    for joined in links:
-        assert joined.ahead.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-        assert [joined.ahead.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [30, 10, 6]
-        joined.ahead.close()
-        joined.watcher.close()
+    assert sorted(len(hub.peers) for hub in hubs) == [1, 1, 2]
+    for hub in hubs:
+        for peer in hub.peers:
+            assert peer.connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert peer.connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 80_000
+        hub.close()
 
 
 def test_without_a_port_training_goes_on_unwatched(
-    ring: Ring, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(*_: object) -> socket.socket:
+    def refuse(*_: object, **__: object) -> socket.socket:
         raise PermissionError("no ports")
 
     monkeypatch.setattr(socket, "create_server", refuse)
     ran = []
-    ring.run(ran.append)
-    assert sorted(ran) == [0, 1, 2] and ring.messages.empty()
-    assert "rank 0 cannot watch rank 1" in caplog.text and "data.stall_timeout_s" in caplog.text
-
-
-def test_a_stranger_is_not_taken_for_a_rank() -> None:
-    with socket.create_server(("localhost", 0)) as listener:
-        address = listener.getsockname()
-        with socket.create_connection(address) as stranger, socket.create_connection(address) as rank:
-            stranger.sendall(b"x" * peers.TOKEN_BYTES)
-            rank.sendall(b"t" * peers.TOKEN_BYTES)
-            with peers._accept(listener, b"t" * peers.TOKEN_BYTES) as taken:
-                assert taken.getpeername() == rank.getsockname()
+    ranks.run(ran.append)
+    assert sorted(ran) == [0, 1, 2] and ranks.messages.empty()
+    assert "ranks do not watch each other (no ports): " in caplog.text and "data.stall_timeout_s" in caplog.text
 
 
 def test_one_process_and_ranks_made_by_hand_watch_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "connect", None)  # it would fail
     for world in (World(), World(1, 2)):
-        with watch_peers(world):
+        with watch_peers(world, print):
             pass

@@ -34,7 +34,7 @@ def clock_(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def throughput(steps_per_epoch: int) -> Throughput:
-    made = Throughput(images_per_step=10, steps_per_epoch=steps_per_epoch)
+    made = Throughput([10] * 9, steps_per_epoch)
     made.set_model(SimpleNamespace(meter=SimpleNamespace(waited_s=0.0, clock=record.time.perf_counter)))
     made.on_epoch_begin(0)
     return made
@@ -131,6 +131,6 @@ def test_a_closed_terminal_does_not_end_the_run_before_it_is_saved(number: int, 
         def flush(self) -> None:
             raise OSError(number, os.strerror(number))
 
-    display = Display(Throughput(1, 10), 1, Schedule((Phase(0, 10, 1),)), 1, out=Closed())
+    display = Display(Throughput([1], 10), 1, Schedule((Phase(0, 10, 1),)), 1, out=Closed())
     with pytest.raises(OSError, match="No space") if ends else nullcontext():
         display.on_epoch_end(0, {"seconds": 1.0})

@@ -160,7 +160,7 @@ def _with_annotations(
         catalog = replace(catalog, annotation_folders=folders, annotation_suffix=source.suffix)
 
     def find() -> Index | None:
-        if config.annotations in ("xml", "lxml"):
+        if config.annotations == "xml":
             return None
         if isinstance(source, Layout) and config.annotations == "auto" and not index_path(config, filelist).exists():
             return None

@@ -243,11 +243,8 @@ class TableStore:
         if table is not None:
             return table
         for folder in filter(_is_trusted, self.folders):
-            # Tables of earlier versions, in other forms, are not used.
-            before = [folder.with_suffix(end) for end in (f".{kind}-index.parquet", f".{kind}.arrow")]
             with suppress(OSError):  # another process may remove one meanwhile
-                before = sorted([*filter(Path.exists, before), *folder.glob(f"{kind}-*")], key=os.path.getmtime)
-                for path in before[-1:]:
+                for path in sorted(folder.glob(f"{kind}-*"), key=os.path.getmtime)[-1:]:
                     change = made_from.change(_stored_text(path)) or "it is damaged"
                     logger.warning("%s is out of date: %s; it is made again", path, change)
         return None

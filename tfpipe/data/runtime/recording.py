@@ -64,7 +64,7 @@ def write_recording(folder: Path, recording: Recording) -> None:
 
 
 def read_recording(folder: Path) -> Recording | None:
-    """Reads RECORDING in `folder`; None if there is none, as in traces of earlier versions."""
+    """Reads RECORDING in `folder`; None if there is none, as in a trace of another program."""
     path = folder / RECORDING
     if not path.exists():
         return None

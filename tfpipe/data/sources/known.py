@@ -35,8 +35,8 @@ def check_split(split: str) -> None:
         raise ConfigError(f'no data for split "{split}": it must be "train" or "test"')
 
 
-def files_of(source: SourceConfig, split: str, suffixes: tuple[str, ...], but: str = "\0") -> list[Path]:
-    """Returns the files of a split that end with `suffixes`, without those that end with `but`.
+def files_of(source: SourceConfig, split: str, suffixes: tuple[str, ...]) -> list[Path]:
+    """Returns the files of a split that end with `suffixes`.
 
     `path` is a file of training data, or a folder, whose files are split by their names; see names_of. `test_path` may
     name the test data.
@@ -46,13 +46,11 @@ def files_of(source: SourceConfig, split: str, suffixes: tuple[str, ...], but: s
     if not path.is_dir():
         used = split == "train" or (split == "test" and source.test_path is not None)
         return [path] if used and path.is_file() else []
-    names = (name for name in os.listdir(path) if name.lower().endswith(suffixes) and not name.endswith((but, INDEX)))
+    names = (name for name in os.listdir(path) if name.lower().endswith(suffixes) and not name.endswith(INDEX))
     return [path / name for name in names_of(names, source, split)]
 
 
-def data_files(
-    source: SourceConfig, split: str, suffixes: tuple[str, ...], remote: Remote, but: str = "\0"
-) -> Sequence[AnyPath]:
+def data_files(source: SourceConfig, split: str, suffixes: tuple[str, ...], remote: Remote) -> Sequence[AnyPath]:
     """Returns the files of a split as files_of does; they may be behind URLs.
 
     A URL is one of a file, a pattern of files or, in an object store, a folder. `remote` says how to reach them. Raises
@@ -60,7 +58,7 @@ def data_files(
     """
     path = source.test_path if split == "test" and source.test_path is not None else source.path
     if not isinstance(path, str):
-        return files_of(source, split, suffixes, but)
+        return files_of(source, split, suffixes)
     if path.lower().endswith(suffixes):
         used = split == "train" or (split == "test" and source.test_path is not None)
         return [UrlPath(url, remote) for url in expanded(path)] if used else []

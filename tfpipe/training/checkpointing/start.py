@@ -122,18 +122,8 @@ def check_room(run_dir: Path, needed_bytes: int, world: World) -> None:
 def first_state(loader: Loader, steps: int) -> State:
     """Returns the state of a new run on the batches of `loader`, in epochs of `steps` steps."""
     config, size = loader.config, loader.world.size
-    return State(
-        *(
-            0,
-            0,
-            0,
-            GlobalBatch(size, config.data.at(0).batch_size),
-            Stream.start(size),
-            contract_of(config, loader.data),
-        ),
-        epoch_steps=steps,
-        settings=settings_of(config),
-    )
+    batch, contract = GlobalBatch(size, config.data.at(0).batch_size), contract_of(config, loader.data)
+    return State(0, 0, 0, batch, Stream.start(size), contract, epoch_steps=steps, settings=settings_of(config))
 
 
 def find_start(loader: Loader, run_dir: Path, steps: int, *, resume: bool = False, anyway: bool = False) -> Start:

@@ -57,6 +57,37 @@ class Readings(NamedTuple):
     spent: Mapping[str, float]  # seconds in callbacks, by name
 
 
+class IntervalFigures(NamedTuple):
+    """Figures of an interval of rank 0's steps, as a line of metrics.jsonl has them."""
+
+    steps: int
+    seconds: float
+    images_per_second: float
+    input_wait_fraction: float
+    step_ms: dict[str, float]  # mean and percentiles; likewise those of the parts of a step
+    wait_ms: dict[str, float]
+    transfer_ms: dict[str, float]
+    compute_ms: dict[str, float]
+    reduce_ms: dict[str, float]
+    callbacks_ms: dict[str, float]
+    rest_ms: dict[str, float]
+    delay_ms: dict[str, float]
+    callbacks: dict[str, float]  # milliseconds of a step, by name
+    cpu_fraction: float
+    cores: int
+    queued_fraction: float
+    memory_bytes: int
+    read_bytes: int
+    storage_bytes: int
+    images: int
+    files: int
+    autotune: list[dict[str, Any]]
+    stages: list[dict[str, Any]]
+    ranks: list[dict[str, Any]]  # the figures of each rank, with its number and host
+    spread: dict[str, dict[str, float]]
+    straggler: dict[str, Any] | None
+
+
 class TimedCallbacks(keras.callbacks.CallbackList):
     """The callbacks of a run as Keras' fit calls them, whose time the meter counts as a part of the steps."""
 
@@ -85,8 +116,8 @@ class Accounting(keras.callbacks.Callback):
         self.loader, self.world, self.interval, self.throughput = loader, loader.world, interval, throughput
         self.record, self.visits = record, SampleCounter(loader)
         self.names = stage_names(loader.data)
-        self.latest: dict[str, Any] | None = None
-        """The last interval as metrics.jsonl has it, on rank 0; None before its end."""
+        self.latest: IntervalFigures | None = None
+        """The last interval, on rank 0; None before its end."""
         self.cores = loader.world.threads or len(os.sched_getaffinity(0))
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
@@ -131,12 +162,11 @@ class Accounting(keras.callbacks.Callback):
         figures = rank_figures(steps, cpu_s / (seconds * self.cores), resident_bytes())
         ranks = self._share(figures)
         if self.record is not None:
-            interval = self._describe(steps, ranks, before, now)
-            self.of_epoch.append(interval)
-            self.latest = interval
+            self.latest = self._describe(steps, ranks, before, now)
+            self.of_epoch.append(self.latest._asdict())
             meter = self.loader.meter
-            append(self.record.path, {"epoch": meter.epoch, "step": meter.steps, "interval": interval})
-            self.record.draw(curves(interval))
+            append(self.record.path, {"epoch": meter.epoch, "step": meter.steps, "interval": self.of_epoch[-1]})
+            self.record.draw(curves(self.latest))
         # The next interval begins where this one ended, so that all work counts, including this summary.
         self._begin(now)
 
@@ -148,7 +178,7 @@ class Accounting(keras.callbacks.Callback):
 
     def _describe(
         self, steps: Sequence[StepTimes], ranks: Sequence[RankFigures], before: Readings, now: Readings
-    ) -> dict[str, Any]:
+    ) -> IntervalFigures:
         seconds = sum(step.step_s for step in steps)
         described = [
             {
@@ -162,35 +192,33 @@ class Accounting(keras.callbacks.Callback):
         ]
         straggler = find_straggler(described)
         mean_wait_s = float(np.mean([figures.wait_ms for figures in ranks])) / 1000
-        return {
-            "steps": len(steps),
-            "seconds": round(seconds, 6),
-            "images_per_second": round(len(steps) * self.throughput.images_per_step / seconds, 3),
-            "input_wait_fraction": round(len(steps) * mean_wait_s / seconds, FRACTION_DIGITS),
+        return IntervalFigures(
+            steps=len(steps),
+            seconds=round(seconds, 6),
+            images_per_second=round(len(steps) * self.throughput.images_per_step / seconds, 3),
+            input_wait_fraction=round(len(steps) * mean_wait_s / seconds, FRACTION_DIGITS),
             **distributions(steps),
-            "callbacks": {
+            callbacks={
                 name: round(1000 * (spent_s - before.spent.get(name, 0.0)) / len(steps), MS_DIGITS)
                 for name, spent_s in now.spent.items()
             },
-            "cpu_fraction": described[self.world.rank]["cpu_fraction"],
-            "cores": self.cores,
-            "queued_fraction": round(queued_since(before.queued, now.queued) / (seconds * self.cores), FRACTION_DIGITS),
-            "memory_bytes": described[self.world.rank]["memory_bytes"],
-            "read_bytes": now.used.read_bytes - before.used.read_bytes,
-            "storage_bytes": now.used.storage_bytes - before.used.storage_bytes,
+            cpu_fraction=described[self.world.rank]["cpu_fraction"],
+            cores=self.cores,
+            queued_fraction=round(queued_since(before.queued, now.queued) / (seconds * self.cores), FRACTION_DIGITS),
+            memory_bytes=described[self.world.rank]["memory_bytes"],
+            read_bytes=now.used.read_bytes - before.used.read_bytes,
+            storage_bytes=now.used.storage_bytes - before.used.storage_bytes,
             **self.visits.count(self.positions)._asdict(),
-            "autotune": [vars(choice) for choice in tuned(self.loader.iterator, self.names)],
-            "stages": [
+            autotune=[vars(choice) for choice in tuned(self.loader.iterator, self.names)],
+            stages=[
                 {**vars(stage), "busy_ms": round(stage.busy_ms / stage.elements, MS_DIGITS)}
                 for stage in since(before.stages, now.stages)
                 if stage.elements
             ],
-            "ranks": described,
-            "spread": {part: spread([figures[part] for figures in described]) for part in ("wait_ms", "own_ms")},
-            "straggler": None
-            if straggler is None
-            else {**straggler._asdict(), "times": round(straggler.times, MS_DIGITS)},
-        }
+            ranks=described,
+            spread={part: spread([figures[part] for figures in described]) for part in ("wait_ms", "own_ms")},
+            straggler=straggler and {**straggler._asdict(), "times": round(straggler.times, MS_DIGITS)},
+        )
 
 
 def usage() -> Usage:
@@ -218,8 +246,8 @@ def rank_figures(steps: Sequence[StepTimes], cpu_fraction: float, memory_bytes: 
     )
 
 
-def distributions(steps: Sequence[StepTimes]) -> dict[str, dict[str, float]]:
-    """Returns mean and percentiles of each part of the steps, in milliseconds."""
+def distributions(steps: Sequence[StepTimes]) -> dict[str, Any]:
+    """Returns mean and percentiles of each part of the steps, in milliseconds, dict[str, float], by name."""
     result = {}
     for name, values_s in zip(StepTimes._fields, np.array(steps).T, strict=True):
         figures = [values_s.mean(), *np.percentile(values_s, (50, 90, 99))]
@@ -235,13 +263,12 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"min": min(values), "median": round(float(np.median(values)), MS_DIGITS), "max": max(values)}
 
 
-def curves(interval: dict[str, Any]) -> dict[str, float]:
+def curves(interval: IntervalFigures) -> dict[str, float]:
     """Returns the figures of an interval that TensorBoard draws, by curve."""
     names = ("images_per_second", "input_wait_fraction", "cpu_fraction", "memory_bytes")
-    result = {f"interval/{name}": interval[name] for name in names}
-    for field in StepTimes._fields:
-        name = field.removesuffix("_s") + "_ms"
-        result[f"interval/{name}"] = interval[name]["mean"]
-    for part, values in interval["spread"].items():
-        result[f"interval/slowest_rank_{part}"] = values["max"]
-    return result
+    times = [field.removesuffix("_s") + "_ms" for field in StepTimes._fields]
+    return {
+        **{f"interval/{name}": getattr(interval, name) for name in names},
+        **{f"interval/{name}": getattr(interval, name)["mean"] for name in times},
+        **{f"interval/slowest_rank_{part}": values["max"] for part, values in interval.spread.items()},
+    }

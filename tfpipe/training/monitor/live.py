@@ -11,7 +11,7 @@ import keras
 from tfpipe.data.live.exporter import Collector, Exporter, family
 from tfpipe.data.live.figures import LoaderCollector
 from tfpipe.data.loader import Loader
-from tfpipe.training.monitor.accounting import Accounting
+from tfpipe.training.monitor.accounting import Accounting, IntervalFigures
 from tfpipe.training.monitor.record import Record
 
 logger = logging.getLogger(__name__)
@@ -52,17 +52,15 @@ class RunCollector:
         yield family("tfpipe_run_metric", "Figures of the last epoch, as in metrics.jsonl.", metrics)
 
 
-def interval_families(interval: dict[str, Any]) -> Iterator[Any]:
+def interval_families(interval: IntervalFigures) -> Iterator[Any]:
     """Yields the families of an interval: the rate over all ranks, the figures of each rank, and the straggler."""
-    rate = interval["images_per_second"]
+    rate, wait = interval.images_per_second, interval.input_wait_fraction
     yield family("tfpipe_run_images_per_second", "Crops per second of all ranks in the last interval.", [((), rate)])
-    wait = interval["input_wait_fraction"]
     yield family("tfpipe_run_input_wait_ratio", "Share of the time that steps wait for their batches.", [((), wait)])
     for name, key, factor, text in BY_RANK:
-        samples = [((("rank", rank["rank"]), ("host", rank["host"])), factor * rank[key]) for rank in interval["ranks"]]
+        samples = [((("rank", rank["rank"]), ("host", rank["host"])), factor * rank[key]) for rank in interval.ranks]
         yield family(f"tfpipe_rank_{name}", text, samples)
-    slowest = interval["straggler"]
-    if slowest is not None:
+    if (slowest := interval.straggler) is not None:
         labels = tuple((name, slowest[name]) for name in ("rank", "host", "because"))
         text = "Own time of the slowest rank as a multiple of the others' median, if it is a straggler."
         yield family("tfpipe_straggler_times", text, [(labels, slowest["times"])])

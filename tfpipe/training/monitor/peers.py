@@ -1,81 +1,62 @@
 """Ranks that watch each other: when a host is lost, all ranks end within a bounded time, and name the host.
 
 In an allreduce a rank waits for a lost host for as long as TCP repeats its packets, often a quarter of an hour. Here
-each rank holds a connection to the next rank, and the kernels keep asking each other whether they are there. Over it a
-rank also says why it fails, and every 10 seconds that it runs. So it costs no collective, and a busy process is not
-taken for a lost one.
+rank 0 holds a connection to each other rank, in a second hub. Over it ranks say why they fail and, every 10 seconds,
+that they run, and their kernels answer. So it costs no collective, and a busy process is not taken for a lost one. Rank
+0 tells the other ranks which rank is lost.
 """
 
 import logging
-import secrets
-import select
+import selectors
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
 
+from tfpipe.collectives.hub import Hub, Peer
 from tfpipe.collectives.protocol import is_lost
-from tfpipe.collectives.rendezvous import own_hosts
+from tfpipe.collectives.rendezvous import connect_again
 from tfpipe.distributed import World
-from tfpipe.errors import Stopped, TfpipeError
-from tfpipe.training.monitor.stalls import end_process
+from tfpipe.errors import ConfigError, Stopped, TfpipeError
+from tfpipe.util.open_files import allow_open
 
 logger = logging.getLogger(__name__)
 
-# A host is lost when it has been silent for QUIET_S and has not answered PROBES questions, EVERY_S apart: 90 s in all,
-# more than the 60 s of jobs/common.sh, since Open MPI's mpirun ends quickly only if it notices the loss first.
-QUIET_S, EVERY_S, PROBES = 30, 10, 6
+# A host is lost when it has not acknowledged a beat for UNANSWERED_S, at most 90 s after its end: more than the 60 s of
+# jobs/common.sh, since Open MPI's mpirun ends quickly only if it notices the loss first.
+UNANSWERED_S = 80
 # Time for the launcher to end a rank after another one has ended. Without Horovod or MPI it may know nothing of the
 # others, and a rank that has said why it fails is not awaited for long either.
 GRACE_S, SHORT_GRACE_S = 30.0, 5.0
-# Ranks pass a loss on, from one to the next.
+# Rank 0 passes a loss on.
 PASSED_ON_S = 5.0
 # A rank says this often that it runs; a silence that is shorter than SILENT_S does not end a run.
 BEAT_S, SILENT_S = 10.0, 20.0
 CONNECT_S = 20.0
 BEAT, ENDED, FAILED = b"\0", b"ended", b"failed: "
-TOKEN_BYTES = 16
 RESUME = "--resume auto continues the run"
 ADVICE = f"{RESUME}, on the hosts that are left"
 
 
-class Address(NamedTuple):
-    """Address at which a rank listens for the one that watches it."""
-
-    hosts: tuple[str, ...]  # its host's name, and its number for hosts that cannot resolve names
-    port: int  # 0: it cannot listen
-    token: bytes  # what the watching rank sends first
-
-
-class Links(NamedTuple):
-    """A rank's connections."""
-
-    ahead: socket.socket  # to the next rank, which this one watches
-    watcher: socket.socket  # from the rank that watches this one
-    watched: str  # name of the next rank, for messages
-
-
 @contextmanager
-def watch_peers(
-    world: World, end: Callable[[str], None] = lambda message: end_process(message), *, limit_s: float | None = None
-) -> Iterator[None]:
+def watch_peers(world: World, end: Callable[[str], None], *, limit_s: float | None = None) -> Iterator[None]:
     """Ends this process if another rank is lost, fails, or is stopped for `limit_s` seconds, inside `with`.
 
     Every rank must call. A rank that leaves without an error, or by Stopped, is not missed. An error because another
     rank has ended waits until that rank is named. If ranks cannot connect, a warning says so, and only the launcher and
     `data.stall_timeout_s` end ranks that wait for a lost one. `end` ends the process; `limit_s` None is no limit.
     """
-    links = connect(world) if world.size > 1 and world.backend != "none" else None
-    if links is None:
+    hub = connect(world) if world.size > 1 and world.backend != "none" else None
+    if hub is None:
         yield
         return
     over = threading.Event()
     limit_s = None if limit_s is None else max(limit_s, SILENT_S)
     # Daemon threads, so that they cannot keep the process alive.
-    watch = threading.Thread(target=_watch, args=(links, world, over, end, limit_s), name="peers", daemon=True)
-    for thread in (watch, threading.Thread(target=_beat, args=(links, over), name="beat", daemon=True)):
+    args = (hub, world.backend, over, end, limit_s)
+    watch = threading.Thread(target=_watch, args=args, name="peers", daemon=True)
+    for thread in (watch, threading.Thread(target=_beat, args=(hub, over), name="beat", daemon=True)):
         thread.start()
     farewell = b""
     try:
@@ -92,11 +73,7 @@ def watch_peers(
         raise
     finally:
         over.set()
-        with suppress(OSError):
-            links.watcher.sendall(farewell)
-        links.watcher.close()
-        with suppress(OSError):
-            links.ahead.shutdown(socket.SHUT_RDWR)
+        _leave(hub, farewell)
 
 
 def _reason(error: BaseException, rank: int) -> str:
@@ -106,116 +83,94 @@ def _reason(error: BaseException, rank: int) -> str:
     return text.removeprefix(f"rank {rank}: ")
 
 
-def _beat(links: Links, over: threading.Event) -> None:
-    """Tells the rank that watches this one, again and again, that this process runs."""
-    while not over.wait(BEAT_S):
-        with suppress(OSError):
-            links.watcher.send(BEAT, socket.MSG_DONTWAIT)
-
-
-def connect(world: World) -> Links | None:
-    """Connects this rank with the next one and with the one before; None on all ranks if one of them cannot."""
-    token, listener, port = secrets.token_bytes(TOKEN_BYTES), None, 0
-    with suppress(OSError):
-        listener = socket.create_server(("", 0))
-        port = listener.getsockname()[1]
-    addresses = world.gather(Address(own_hosts(), port, token))
-    following = (world.rank + 1) % world.size
-    address = addresses[following]
-    watched = f"rank {following} on host {address.hosts[0]}"
-    links, failure = None, ""
+def connect(world: World) -> Hub | None:
+    """Connects rank 0 with each other rank; None on all ranks if one of them cannot."""
+    hub, failure = None, ""
+    with suppress(ConfigError):
+        allow_open(world.size)
     try:
-        if listener is None:
-            raise OSError("cannot listen on any port")
-        ahead = _reach(address)
-        ahead.sendall(address.token)
-        links = Links(ahead, _accept(listener, token), watched)
-    except OSError as error:
-        failure = f"rank {world.rank} cannot watch {watched} ({error})"
-    if listener is not None:
-        listener.close()
+        hub = connect_again(world.rank, world.size, lambda address: world.gather(address)[0], CONNECT_S)
+    except (OSError, ConfigError) as error:
+        failure = str(error)
     failures = list(filter(None, world.gather(failure)))
     if failures:
         if world.rank == 0:
-            logger.warning("%s: a lost host is noticed by the launcher, or after data.stall_timeout_s", failures[0])
+            message = "ranks do not watch each other (%s): a lost host is noticed by the launcher, or after %s"
+            logger.warning(message, failures[0], "data.stall_timeout_s")
         return None
-    assert links is not None, "no rank has failed"
-    for number, value in (
-        (socket.TCP_KEEPIDLE, QUIET_S),
-        (socket.TCP_KEEPINTVL, EVERY_S),
-        (socket.TCP_KEEPCNT, PROBES),
-    ):
-        links.ahead.setsockopt(socket.IPPROTO_TCP, number, value)
-    links.ahead.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    links.ahead.settimeout(None)
-    return links
+    assert hub is not None, "no rank has failed"
+    for peer in hub.peers:
+        # Keepalive does not count while a beat is unacknowledged.
+        peer.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * UNANSWERED_S)
+    return hub
 
 
-def _reach(address: Address) -> socket.socket:
-    """Connects to a rank, by its host's name or else by its number. Raises OSError if it is not reached."""
-    if address.hosts[0] == socket.gethostname():
-        return socket.create_connection(("localhost", address.port), CONNECT_S)
-    for host in address.hosts[:-1]:
+def _beat(hub: Hub, over: threading.Event) -> None:
+    """Tells the ranks at the other ends, again and again, that this process runs."""
+    while not over.wait(BEAT_S):
+        for peer in hub.peers:
+            with suppress(OSError):
+                peer.connection.send(BEAT, socket.MSG_DONTWAIT)
+
+
+def _leave(hub: Hub, message: bytes) -> None:
+    """Sends the last message of this rank, after which nothing is read either."""
+    for peer in hub.peers:
         with suppress(OSError):
-            return socket.create_connection((host, address.port), CONNECT_S)
-    return socket.create_connection((address.hosts[-1], address.port), CONNECT_S)
+            peer.connection.sendall(message)
+            peer.connection.shutdown(socket.SHUT_RDWR)
 
 
-def _accept(listener: socket.socket, token: bytes) -> socket.socket:
-    """Returns the connection of the rank that knows the token; others are closed."""
-    listener.settimeout(CONNECT_S)
-    until_s = time.monotonic() + CONNECT_S
-    while time.monotonic() < until_s:
-        connection, _ = listener.accept()
-        connection.settimeout(CONNECT_S)
-        with suppress(OSError):
-            if connection.recv(TOKEN_BYTES, socket.MSG_WAITALL) == token:
-                return connection
-        connection.close()
-    raise TimeoutError("no rank has connected")
-
-
-def _watch(
-    links: Links, world: World, over: threading.Event, end: Callable[[str], None], limit_s: float | None
-) -> None:
-    """Waits for a message of the next rank, or for its loss; passes the message on and ends this process."""
-    message, loss = _receive(links, limit_s)
-    if message == ENDED or over.is_set():
+def _watch(hub: Hub, backend: str, over: threading.Event, end: Callable[[str], None], limit_s: float | None) -> None:
+    """Waits for the loss of another rank, or for rank 0's message of it, and ends this process."""
+    peer, message, loss = _receive(hub, limit_s)
+    if peer is None or over.is_set():
         return
     failed = message.startswith(FAILED)
     if not loss and (failed or not message):
-        long = world.backend in ("mpi", "horovod") and not failed
+        long = backend in ("mpi", "horovod") and not failed
         if over.wait(GRACE_S if long else SHORT_GRACE_S):
             return
         reason = message.removeprefix(FAILED).decode()
         loss = f"has failed: {reason}; {RESUME}" if failed else f"has ended without a word; {ADVICE}"
-    loss = f"{links.watched} {loss}" if loss else message.decode()
-    with suppress(OSError):
-        links.watcher.sendall(loss.encode())
-        links.watcher.shutdown(socket.SHUT_WR)
-    end(f"rank {world.rank}: {loss}")
+    loss = f"{peer} {loss}" if loss else message.decode()
+    _leave(hub, loss.encode() if hub.rank == 0 else b"")
+    end(f"rank {hub.rank}: {loss}")
 
 
-def _receive(links: Links, limit_s: float | None) -> tuple[bytes, str]:
-    """Returns the last message of the next rank, empty if it has ended without one; and how it is lost, else "".
+def _receive(hub: Hub, limit_s: float | None) -> tuple[Peer | None, bytes, str]:
+    """Returns the first rank that is lost, or that tells of one, its message and how it is lost, "" if it tells.
 
-    Silence is counted in turns of this loop, so that a job that is suspended as a whole has none.
+    The rank is None if all have ended. Silence is counted in turns of this loop, each of at most BEAT_S, so that a job
+    that is suspended as a whole has none.
     """
-    message, silent_s = b"", 0.0
-    try:
-        while True:
-            if not select.select([links.ahead], [], [], BEAT_S)[0]:
-                silent_s += BEAT_S
-                if limit_s is not None and silent_s >= limit_s:
+    messages, heard_s = dict.fromkeys(hub.peers, b""), dict.fromkeys(hub.peers, 0.0)
+    now_s = looked_s = 0.0
+    with selectors.DefaultSelector() as selector:
+        for peer in hub.peers:
+            selector.register(peer.connection, selectors.EVENT_READ, peer)
+        while heard_s:
+            began_s = time.monotonic()
+            ready = selector.select(BEAT_S)
+            now_s += min(time.monotonic() - began_s, BEAT_S)
+            for key, _ in ready:
+                peer, part = key.data, b""
+                try:
+                    part = peer.connection.recv(4096)
+                except ConnectionError:
+                    pass
+                except OSError as error:
+                    return peer, b"", f"is lost: its host does not answer ({error.strerror}); {ADVICE}"
+                messages[peer] += part.replace(BEAT, b"")
+                heard_s[peer] = now_s
+                if not part:
+                    if messages[peer] != ENDED:
+                        return peer, messages[peer], ""
+                    selector.unregister(peer.connection)
+                    del heard_s[peer]
+            if limit_s is not None and heard_s and now_s >= looked_s + BEAT_S:
+                looked_s, peer = now_s, min(heard_s, key=heard_s.__getitem__)
+                if (silent_s := now_s - heard_s[peer]) >= limit_s:
                     told = f"has not run for {silent_s:.0f} seconds (data.stall_timeout_s): it is stopped, or hangs"
-                    return b"", f"{told}; {RESUME}"
-                continue
-            silent_s = 0.0
-            if not (part := links.ahead.recv(4096)):
-                break
-            message += part.replace(BEAT, b"")
-    except ConnectionResetError:
-        pass
-    except OSError as error:
-        return b"", f"is lost: its host does not answer ({error.strerror}); {ADVICE}"
-    return message, ""
+                    return peer, b"", f"{told}; {RESUME}"
+    return None, b"", ""

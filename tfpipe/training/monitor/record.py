@@ -30,19 +30,16 @@ logger = logging.getLogger(__name__)
 class Throughput(keras.callbacks.Callback):
     """Adds images_per_second over all ranks, input_wait_fraction and seconds; leaves out a run's first steps."""
 
-    def __init__(self, images_per_step: int, steps_per_epoch: int, by_epoch: Sequence[int] = ()) -> None:
-        """Takes the images of a step over all ranks and the steps of the first epoch that is left.
-
-        `by_epoch` are the images of a step in each epoch, from epoch 0 on; (): the same in all.
-        """
+    def __init__(self, images_by_epoch: Sequence[int], steps: int) -> None:
+        """Takes the images of a step over all ranks, by epoch, and the steps of the first epoch that is left."""
         super().__init__()
-        self.images_per_step, self.by_epoch = images_per_step, by_epoch
-        self.to_skip = min(WARMUP_STEPS, steps_per_epoch - 1)
+        self.images_by_epoch = images_by_epoch
+        self.to_skip = min(WARMUP_STEPS, steps - 1)
         self.steps = 0
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         self.epoch_start = self.model.meter.clock()
-        self.images_per_step = self.by_epoch[epoch] if self.by_epoch else self.images_per_step
+        self.images_per_step = self.images_by_epoch[epoch]
         self._restart()
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:

@@ -112,15 +112,6 @@ def test_changed_contents_or_columns_are_scanned_again(tmp_path: Path, caplog: p
     assert labels(label="breed") == ["fox"] and caplog.text.count("out of date") == 1, "both settings' scans are kept"
 
 
-def test_a_scan_of_an_earlier_version_is_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    write_tars(tmp_path, SAMPLES)
-    (tmp_path / "train.tar-index.parquet").write_bytes(b"PAR1")
-    for _ in range(2):
-        assert len(catalog_of(tmp_path)) == 12
-    (line,) = [line for line in caplog.messages if "out of date" in line]
-    assert f"{tmp_path}/train.tar-index.parquet is out of date: another version of tfpipe made it" in line
-
-
 def test_a_scan_that_cannot_be_stored_is_an_error(tmp_path: Path) -> None:
     """With what to do: each start would scan all shards again."""
     write_tars(tmp_path, SAMPLES)

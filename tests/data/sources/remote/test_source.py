@@ -67,14 +67,14 @@ def store(sample: SampleData) -> Iterator[str]:
     ("split", "data"),
     [
         ("train", {"crop": "random_resized", "unit": "box"}),
-        ("test", {"annotations": "lxml"}),
+        ("test", {"annotations": "xml"}),
         *(
             pytest.param(split, data, marks=pytest.mark.full("each of split and keys is in one of the two others"))
             for split, data in [
                 ("test", {"crop": "random_resized"}),
                 ("train", {"crop": "random_resized"}),
                 ("train", {"unit": "box"}),
-                ("train", {"annotations": "lxml"}),
+                ("train", {"annotations": "xml"}),
             ]
         ),
     ],

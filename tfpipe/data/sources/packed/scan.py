@@ -56,9 +56,7 @@ class ScannedRows(NamedTuple):
         """Returns the shards as packed data, without the images' bytes; `labels` (int32 [n]) are class numbers."""
         images, columns = np.arange(len(labels), dtype=np.int32), self.rows.more
         records = Records(images, labels, self.rows.file, columns["offset"], columns["length"])
-        # Scans that earlier versions stored do not know of deflated images.
-        is_deflated = "inflated" in columns and columns["inflated"].any()
-        deflated = Deflated(columns["inflated"], columns["checksum"]) if is_deflated else None
+        deflated = Deflated(columns["inflated"], columns["checksum"]) if columns["inflated"].any() else None
         return self.checked(Shards("original", self.rows.files, records, remote=remote, deflated=deflated))
 
     def checked(self, shards: Shards) -> Shards:
