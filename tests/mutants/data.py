@@ -77,8 +77,8 @@ MUTANTS = (
     ),
     Mutant(
         "data/sources/packed/webdataset.py",
-        "stated[ending] = label_text(own_label) if tags is None else None",
-        "stated[ending] = label_text(own_label)",
+        "text = label_text(label) if tags is None else None",
+        "text = label_text(label)",
         "data/sources/packed/test_webdataset.py",
     ),
     Mutant(

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from tfpipe.config import Columns, DataConfig, make_config
 from tfpipe.data.catalog.ledger import Ledger
-from tfpipe.data.sources.packed.scan import rows_of
 from tfpipe.data.sources.packed.webdataset import scan_tar
 from tfpipe.data.sources.rows import Rows, classes_of, targets_of
 from tfpipe.data.sources.tables.columns import read_rows
@@ -62,7 +61,7 @@ def shard(folder: Path, values: Sequence[Any], config: DataConfig, ending: str) 
                 member.size = len(contents)
                 tar.addfile(member, io.BytesIO(contents))
     path = folder / "t.tar"
-    return rows_of(scan_tar(path, path.stat().st_size, Columns(), Ledger()), path)
+    return scan_tar(path, path.stat().st_size, Columns(), Ledger())
 
 
 def memory(folder: Path, values: Sequence[Any], config: DataConfig, form: str) -> Rows:

@@ -26,9 +26,9 @@ from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.known import NEITHER, Known, check_files, files_of, not_used
 from tfpipe.data.sources.packed.archive_boxes import load_box_file
 from tfpipe.data.sources.packed.members import Member, read_member, tar_members, zip_members
-from tfpipe.data.sources.packed.scan import THREADS, ScannedRows, ScannedSource
+from tfpipe.data.sources.packed.scan import THREADS, ScannedRows, ScannedSource, rows_of
 from tfpipe.data.sources.packed.shards import Shards
-from tfpipe.data.sources.rows import Rows, Texts
+from tfpipe.data.sources.rows import Rows
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.made_from import stamped
@@ -183,16 +183,18 @@ def scan_archive(path: Path, size: int, ledger: Ledger, *, show: bool = False) -
     """
     noted, archives = Noted([], []), list[Member]()
     is_zip = path.name.lower().endswith(ZIP)
-    members = zip_members(path, size, ledger) if is_zip else tar_members(path, 0, size, ledger)
-    _sort(members, path.stem, noted, archives, ledger)
+    with path.open("rb") as file:
+        members = zip_members(file, size, ledger) if is_zip else tar_members(file, 0, size, ledger)
+        _sort(members, path.stem, noted, archives, ledger)
 
     def scan_inner(inner: Member) -> tuple[Noted, Ledger]:
         found, counted, more = Noted([], []), Ledger(), list[Member]()
         try:
             if inner.inflated:
                 raise ValueError("it is deflated: pack the zip file with zip -0, or unpack it")
-            inside = tar_members(path, inner.offset, inner.offset + inner.length, counted)
-            _sort(inside, inner.name.rpartition(".")[0], found, more, counted)
+            with path.open("rb") as file:
+                inside = tar_members(file, inner.offset, inner.offset + inner.length, counted)
+                _sort(inside, inner.name.rpartition(".")[0], found, more, counted)
             if more:
                 raise ValueError(f"it holds the archive {more[0].name}, a third one: unpack {inner.name}")
         except ValueError as error:
@@ -245,28 +247,17 @@ def _with_boxes(
     path: Path, images: Sequence[tuple[str, int, int, int, int]], xmls: Sequence[Member], ledger: Ledger, show: bool
 ) -> Rows:
     """Returns images with the boxes of the XMLs of their name; counts XMLs of no image."""
-    names, *numbers = zip(*images, strict=True) if images else [()] * len(Member._fields)
+    names = [name for name, *_ in images]
     sizes, boxes = np.ones((len(images), 2), np.float32), dict[int, VocObjects]()
     with path.open("rb") as file:
         for item, xml in progress(_owners(names, xmls, ledger), len(xmls), "reading boxes", "XML", show):
-            boxes[item] = objects = find_objects(read_member(file.fileno(), xml), xml.name)
+            boxes[item] = objects = find_objects(read_member(file, xml), xml.name)
             height, width = objects.size
             if objects.names and not is_stated(np.array([[height, width]]))[0]:
-                height, width = header_of(read_member(file.fileno(), Member(*images[item])), names[item])[:2]
+                height, width = header_of(read_member(file, Member(*images[item])), names[item])[:2]
             sizes[item] = max(height, 1), max(width, 1)
-    found = sorted(boxes.items())
-    columns = {name: np.array(column, np.int64) for name, column in zip(Member._fields[1:], numbers, strict=True)}
-    return Rows(
-        FileList.of(names),
-        Texts.of(map(folder_of, names)),
-        np.repeat([item for item, _ in found], [len(objects.names) for _, objects in found]).astype(np.int64),
-        np.concatenate([np.zeros((0, 4), np.float32), *(objects.boxes for _, objects in found)]),
-        Texts.of(str(name) for _, objects in found for name in objects.names),
-        sizes,
-        [str(path)],
-        np.zeros(len(images), np.int32),
-        more={"number": np.zeros(len(images), np.int64), **columns},
-    )
+    found = [(item, objects.boxes, objects.names) for item, objects in sorted(boxes.items())]
+    return rows_of(path, images, map(folder_of, names), found, sizes)
 
 
 def _owners(images: Sequence[str], xmls: Sequence[Member], ledger: Ledger) -> Iterator[tuple[int, Member]]:

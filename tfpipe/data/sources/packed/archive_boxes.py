@@ -20,14 +20,14 @@ import numpy as np
 from tfpipe.data.annotations.cleaning import Annotated, is_stated, left_out, numbered, targets
 from tfpipe.data.annotations.voc import find_objects
 from tfpipe.data.catalog.box_tables import find_images, read_box_table
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, TableStore, boxes_columns, table_boxes
 from tfpipe.data.catalog.types import Index
 from tfpipe.data.images.headers import START, header_of, jpeg_header
-from tfpipe.data.sources.packed.members import Member, read_member
-from tfpipe.data.sources.packed.scan import COPY_AGAIN, THREADS, ScannedRows
-from tfpipe.data.sources.packed.shards import Shards
-from tfpipe.data.sources.packed.tar import check_end, opened_tar
+from tfpipe.data.sources.packed.members import Member, read_member, tar_members
+from tfpipe.data.sources.packed.scan import THREADS, ScannedRows
+from tfpipe.data.sources.packed.shards import COPY_AGAIN, Shards
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.pools import parallel
@@ -38,7 +38,7 @@ GZIP = (".tar.gz", ".tgz")
 XMLS = (".tar", *GZIP)
 # XMLs that one call parses; bytes of an archive from which several processes parse them, which take a second to start.
 CHUNK, MANY_BYTES = 1024, 2**20
-# Bytes of an archive in memory: tarfile looks back by a header now and then, for which gzip would begin again.
+# Bytes of an archive in memory: each header is looked at twice, for which gzip would begin again.
 BUFFER_BYTES = 2**20
 
 
@@ -152,18 +152,12 @@ def _xmls(stream: IO[bytes], name: str) -> Iterator[tuple[str, bytes]]:
     """
     if name.lower().endswith(GZIP):
         stream = io.BufferedReader(gzip.GzipFile(fileobj=stream), BUFFER_BYTES)
-    with opened_tar(stream, sys.maxsize) as tar:
-        while (member := tar.next()) is not None:
-            tar.members.clear()  # type: ignore[attr-defined]  # half a million of them would take 500 MB
-            base = member.name.rpartition("/")[2]
-            ending = base.lower()
-            contents = tar.extractfile(member) if member.isfile() and not base.startswith(".") else None
-            if contents is not None and ending.endswith(".xml"):
-                yield member.name, contents.read()
-            elif contents is not None and ending.endswith(XMLS):
-                yield from _xmls(contents, member.name)
-        end = tar.offset
-    check_end(stream, end)
+    for member in tar_members(stream, 0, sys.maxsize, Ledger()):
+        base = member.name.rpartition("/")[2].lower()
+        if base.endswith(".xml") and not base.startswith("."):
+            yield member.name, read_member(stream, member)
+        elif base.endswith(XMLS) and not base.startswith("."):
+            yield from _xmls(io.BytesIO(read_member(stream, member)), member.name)
 
 
 def _measured(shards: Shards, paths: FileList, items: Sequence[int], *, show: bool) -> list[tuple[int, int]]:
@@ -175,7 +169,7 @@ def _measured(shards: Shards, paths: FileList, items: Sequence[int], *, show: bo
         try:
             with open(shards.paths[shard], "rb") as file:
                 is_deflated = shards.deflated is not None and shards.deflated.sizes[item] > 0
-                start = b"" if is_deflated else read_member(file.fileno(), Member(name, offset, min(length, START)))
+                start = b"" if is_deflated else read_member(file, Member(name, offset, min(length, START)))
             header = jpeg_header(start) or header_of(shards.whole(item, shards.contents(item)), name)
         except (OSError, ValueError) as error:
             raise ConfigError(f"{name} has boxes in pixels, and its size cannot be read from it: {error}") from error

@@ -1,39 +1,37 @@
 """Lists the members of tar files, tar files within tar files, and zip files: name, offset and length of each.
 
-Headers of tar files are read in C while they are ordinary, and by Python otherwise, in a few microseconds each. tarfile
-takes several times that, mostly for facts that no reader of images uses. The members of a zip file are in the directory
-at its end, of which zipfile makes an object for each, in three times the time.
+Headers of tar files are read in C while they are ordinary, and by tarfile otherwise, in ten times the time. The members
+of a zip file are in the directory at its end, of which zipfile makes an object for each, in three times the time.
 """
 
+import io
 import os
 import re
 import struct
+import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
+from collections.abc import Iterator
+from typing import IO, NamedTuple
 
 from tfpipe.data.catalog.ledger import Ledger
-from tfpipe.data.sources.packed.scan import COPY_AGAIN
-from tfpipe.data.sources.packed.shards import inflate
-from tfpipe.data.sources.packed.tar import check_end, check_plain
+from tfpipe.data.sources.packed.shards import COPY_AGAIN, inflate
 from tfpipe.native import core
 
-BLOCK = 512
-ZEROS = bytes(BLOCK)
-EIGHTS = 8 ** np.arange(5, -1, -1, dtype=np.int32)
-# Types of a tar file's headers: files, folders, and headers that are about the next one.
-FILES, HARD_LINK, SYMBOLIC_LINK, FOLDER, NO_CONTENTS = b"0\x007", b"1", b"2", b"5", b"123456"
-LONG_NAME, LONG_LINK, PAX, PAX_GLOBAL, SPARSE = b"L", b"K", b"xX", b"g", b"S"
-# Headers whose checksums are compared at a time.
-CHECKED = 4096
-# Members that a call of C must find for the next one to follow at once: it costs as much as that many headers here.
-FEWEST = 8
-# Longest name, and pax header, that is read.
-MOST_BYTES = 2**20
+BLOCK = tarfile.BLOCKSIZE
+# First bytes of compressed files, by the program that decompresses them.
+COMPRESSED = {
+    "gzip": b"\x1f\x8b",
+    "bzip2": b"BZh",
+    "xz": b"\xfd7zXZ\0",
+    "zstd": b"\x28\xb5\x2f\xfd",
+    "lz4": b"\x04\x22\x4d\x18",
+}
+# Members that a call of C must find for the next one to follow at once: it costs as much as one that tarfile reads. The
+# longest pause between two calls, in members.
+FEWEST, LONGEST_PAUSE = 8, 4096
+# Bytes of zeros that are compared at a time.
+ZEROS = 2**20
 # Records of zip files (PKWARE's APPNOTE.TXT, 4.3). That at the end: signature, number of the disk, entries, bytes and
 # offset of the directory, and length of the comment; and its form with 64 bits, without disk and comment.
 END, END64 = struct.Struct("<4sH4xHLLH"), struct.Struct("<4s28xQQQ")
@@ -64,180 +62,111 @@ class Member(NamedTuple):
     checksum: int = 0  # CRC-32 of these
 
 
-class TarHeader(NamedTuple):
-    """A header of a tar file that is no header about another one."""
-
-    name: str
-    kind: bytes  # the header's type
-    target: str  # path of the file that a link is to
-    offset: int  # of the first byte after it
-    length: int  # in bytes
-
-
-class Ordinary(NamedTuple):
-    """Files of a tar file whose headers are ordinary."""
-
-    names: bytes  # each with a zero byte after it
-    extents: np.ndarray  # int64 [n, 2]: offset of the first byte, and length, in bytes
-
-
-def read_member(file: int, member: Member) -> bytes:
-    """Returns the contents of a member of the archive with this file descriptor.
+def read_member(file: IO[bytes], member: Member) -> bytes:
+    """Returns the contents of a member of an open archive.
 
     Raises ValueError if the archive ends within it, or it cannot be inflated; OSError.
     """
-    contents = os.pread(file, member.length, member.offset)
+    file.seek(member.offset)
+    contents = file.read(member.length)
     if len(contents) != member.length:
         raise ValueError(f"the archive ends within {member.name}; {COPY_AGAIN}")
     return inflate(contents, member.inflated, member.checksum) if member.inflated else contents
 
 
-def tar_members(path: Path, start: int, end: int, ledger: Ledger, *, follow: bool = True) -> Iterator[Member]:
-    """Yields the files of a tar file that lies in bytes `start` to `end` of the file `path`; counts what is none.
+def tar_members(file: IO[bytes], start: int, end: int, ledger: Ledger, *, links: bool = True) -> Iterator[Member]:
+    """Yields the files of a tar file that lies in bytes `start` to `end` of a file; counts what is none.
 
-    A hard link is the file that it links to, and comes last; without `follow` it is left out.
-
+    A hard link is the file that it links to; without `links` it is left out. The file may be read between two members.
     Raises OSError, and ValueError that names the byte if the tar file is cut off or damaged.
     """
-    links: list[TarHeader] = []
-    with path.open("rb") as file:
-        check_plain(os.pread(file.fileno(), BLOCK, start))
-        for header in _headers(file.fileno(), start, end):
-            if isinstance(header, Ordinary):
-                yield from map(Member, _text(header.names).split("\0"), *header.extents.T.tolist())
-            elif header.kind in FILES and not header.name.endswith("/"):
-                yield Member(header.name, header.offset, header.length)
-            elif header.kind == HARD_LINK:
-                links.append(header)
-            elif header.kind != FOLDER and header.kind not in FILES:
-                ledger.add("links" if header.kind == SYMBOLIC_LINK else "devices and pipes", header.name)
-        if links and follow:
-            yield from _linked(path, start, end, links, ledger)
+    files: dict[str, Member] | None = None
+    for member in _listed(file, start, end):
+        if isinstance(member, Member):
+            yield member
+        elif member.isfile() and not member.name.endswith("/"):
+            yield Member(member.name, member.offset_data, member.size)
+        elif member.islnk() and links:
+            if files is None:
+                others = tar_members(file, start, end, Ledger(), links=False)
+                files = {other.name: other for other in others}
+            if member.linkname in files:
+                yield files[member.linkname]._replace(name=member.name)
+            else:
+                ledger.add("links", member.name)
+        elif not member.isfile() and not member.isdir():
+            ledger.add("links" if member.issym() or member.islnk() else "devices and pipes", member.name)
 
 
-def _linked(path: Path, start: int, end: int, links: Sequence[TarHeader], ledger: Ledger) -> Iterator[Member]:
-    """Yields the files that hard links of a tar file are, by reading it again; counts links to what is no file."""
-    wanted, names = {link.target for link in links}, {link.name for link in links}
-    members = tar_members(path, start, end, Ledger(), follow=False)
-    files = {member.name: member for member in members if member.name in wanted - names}
-    for link in links:
-        if link.target in files:
-            yield files[link.target]._replace(name=link.name)
-        else:
-            ledger.add("links", link.name)
-
-
-def _headers(file: int, start: int, end: int) -> Iterator[TarHeader | Ordinary]:
-    """Yields the headers of a tar file, ordinary ones together; each is checked before it is yielded."""
-    library, at, blocks, headers = core(), start, list[tuple[int, bytes]](), list[TarHeader]()
-    try:
-        about: dict[str, str] = {}
-        for_all: dict[str, str] = {}
-        pause = left = 0  # headers between two calls of C, which finds none between those that are about others
-        while True:
-            if library is not None and not about and not for_all and not left:
-                _check(blocks)
-                yield from headers
-                blocks, headers = [], []
-                names, extents, at = library.tar(file, at, end)
-                yield Ordinary(names, extents)
-                left = pause = 0 if len(extents) >= FEWEST else min(2 * pause + 1, CHECKED)
-            left -= left > 0
-            if at + BLOCK > end or (block := os.pread(file, BLOCK, at)) == ZEROS:
-                break
-            blocks.append((at, block))
-            kind = block[156:157]
-            is_about_next = kind in PAX or kind in (LONG_NAME, LONG_LINK, PAX_GLOBAL)
-            length = int((not is_about_next and about.get("size")) or _number(block[124:136]))
-            length = 0 if kind in NO_CONTENTS else length
-            offset, at = at + BLOCK, at + BLOCK + -(-length // BLOCK) * BLOCK
-            if offset + length > end or length < 0:
-                raise ValueError(f"it ends at byte {end}, within the member {_name(block)!a}; {COPY_AGAIN}")
-            if is_about_next:
-                if length > MOST_BYTES:
-                    raise ValueError(f"the header at byte {offset - BLOCK} states {length} bytes; {COPY_AGAIN}")
-                contents = os.pread(file, length, offset)
-                if kind in (LONG_NAME, LONG_LINK):
-                    about["path" if kind == LONG_NAME else "linkpath"] = _text(contents.partition(b"\0")[0])
-                elif kind == PAX_GLOBAL:
-                    for_all |= _records(contents)
-                else:
-                    about |= _records(contents)
-                continue
-            facts = {**for_all, **about} if for_all else about
-            if kind == SPARSE or any(key.startswith("GNU.sparse.") for key in facts):
-                raise ValueError(f"{_name(block)} is stored as a sparse file, in pieces: write it without --sparse")
-            target = facts.get("linkpath") or _text(block[157:257].partition(b"\0")[0])
-            headers.append(TarHeader(facts.get("path") or _name(block), kind, target, offset, length))
-            about = {}
-            if len(headers) >= CHECKED:
-                _check(blocks)
-                yield from headers
-                blocks, headers = [], []
-    except ValueError:
-        _check(blocks)  # a damaged header leads to other errors after it
-        raise
-    _check(blocks)
-    if about:
-        raise ValueError(f"it ends at byte {at}, after a header that is about the next one; {COPY_AGAIN}")
-    with open(file, "rb", closefd=False) as whole:
-        check_end(whole, at, end)
-    yield from headers
-
-
-def _number(field: bytes) -> int:
-    """Returns a number in octal, or in binary if it is larger; raises ValueError."""
-    if field[0] & 0x80:
-        return int.from_bytes(field[1:], "big")
-    return int(field.strip(b"\0 ") or b"0", 8)
-
-
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")
-
-
-def _name(block: bytes) -> str:
-    name = block[:100].partition(b"\0")[0]
-    if block[345] and block[257:263] == b"ustar\0":
-        name = block[345:500].partition(b"\0")[0] + b"/" + name
-    return _text(name)
-
-
-def _records(contents: bytes) -> dict[str, str]:
-    """Returns the records "length key=value" of a pax header; raises ValueError if they are damaged."""
-    records, at = dict[str, str](), 0
-    while at < len(contents) and contents[at]:
-        length = int(contents[at : contents.index(b" ", at)])
-        if length < 5 or contents[at + length - 1 : at + length] != b"\n":
-            raise ValueError(f"a pax header is damaged; {COPY_AGAIN}")
-        key, _, value = contents[contents.index(b" ", at) + 1 : at + length - 1].partition(b"=")
-        records[_text(key)] = _text(value)
-        at += length
-    return records
-
-
-def _check(blocks: Sequence[tuple[int, bytes]]) -> None:
-    """Raises ValueError for the first of a tar file's headers that does not match its checksum."""
-    if not blocks:
-        return
-    headers = np.frombuffer(b"".join(block.ljust(BLOCK, b"\0") for _, block in blocks), np.uint8).reshape(-1, BLOCK)
-    digits = headers[:, 148:154] - np.uint8(ord("0"))
-    totals = headers.sum(axis=1, dtype=np.int32) - headers[:, 148:156].sum(axis=1, dtype=np.int32) + 8 * ord(" ")
-    usual = (digits < 8).all(axis=1) & (digits @ EIGHTS == totals)
-    for number in np.flatnonzero(~usual).tolist():
-        at, block = blocks[number]
-        rest = np.frombuffer(block, np.int8)
-        # Some old programs add signed bytes.
-        signed = int(rest.sum(dtype=np.int64) - rest[148:156].sum(dtype=np.int64)) + 8 * ord(" ")
+def _listed(file: IO[bytes], start: int, end: int) -> Iterator[Member | tarfile.TarInfo]:
+    """Yields the members of a tar file, as tarfile describes them if their headers are not ordinary."""
+    library = core() if isinstance(getattr(file, "raw", None), io.FileIO) else None
+    # An empty one, which reads the headers of another.
+    tar = tarfile.TarFile(fileobj=io.BytesIO(bytes(BLOCK)), encoding="utf-8")
+    tar.fileobj = file
+    at, pause, left = start, 0, 0
+    file.seek(start)
+    _check_plain(file.read(BLOCK))
+    while at + BLOCK <= end:
+        if library is not None and not tar.pax_headers and not left:
+            names, extents, at = library.tar(file.fileno(), at, end)
+            yield from map(Member, names.decode("utf-8", "surrogateescape").split("\0"), *extents.T.tolist())
+            left = pause = 0 if len(extents) >= FEWEST else min(2 * pause + 1, LONGEST_PAUSE)
+        left -= left > 0
+        file.seek(at)
+        block = file.read(BLOCK)
+        if at + len(block) > end or len(block) < BLOCK or not any(block):
+            break
+        file.seek(at)
         try:
-            stated = _number(block[148:156])
-        except (ValueError, IndexError):
-            stated = -1
-        if stated not in (int(totals[number]), signed):
+            member = tarfile.TarInfo.fromtarfile(tar)
+            if tar.offset <= at:
+                raise ValueError("a size below 0")
+        except (tarfile.TarError, ValueError) as error:
+            raise ValueError(f"{_damaged(at, start)}: {error}; {COPY_AGAIN}") from error
+        at = tar.offset
+        if min(at, member.offset_data + member.size) > end:
+            raise ValueError(f"it ends at byte {end}, within the member {member.name!a}; {COPY_AGAIN}")
+        if member.issparse():
+            raise ValueError(f"{member.name} is stored as a sparse file, in pieces: write it without --sparse")
+        yield member
+    _check_end(file, at, start, end)
+
+
+def _check_plain(block: bytes) -> None:
+    """Raises ValueError if a file that begins so is compressed, whatever its name."""
+    program = next((name for name, magic in COMPRESSED.items() if block.startswith(magic)), None)
+    if program:
+        raise ValueError(
+            f"it is compressed by {program}, so that an image in it can only be read after all bytes before it: "
+            f"decompress it once, {program} -d, and name the .tar"
+        )
+
+
+def _damaged(at: int, start: int) -> str:
+    if at == start:
+        return f"it is no tar file, is compressed, or its header at byte {at} is damaged"
+    return f"the header at byte {at} is damaged, and all members from there on are lost"
+
+
+def _check_end(file: IO[bytes], at: int, start: int, end: int) -> None:
+    """Raises ValueError unless nothing but zeros, at least a block of them, lies in bytes `at` to `end` of a file."""
+    file.seek(at)
+    block = file.read(max(0, min(BLOCK, end - at)))
+    if len(block) < BLOCK and at == start:
+        raise ValueError(f"{_damaged(at, start)}: it ends at byte {at + len(block)}; {COPY_AGAIN}")
+    if len(block) < BLOCK:
+        where = "within a header" if any(block) else "without the zeros that end a tar file"
+        raise ValueError(f"it was cut off: it ends at byte {at + len(block)}, {where}; {COPY_AGAIN}")
+    zeros, at = at, at + BLOCK
+    while block := file.read(min(ZEROS, end - at)):
+        rest = block.lstrip(b"\0")
+        if rest:
             raise ValueError(
-                f"the header at byte {at} does not match its checksum: it was damaged, or the file is no tar file; "
-                f"{COPY_AGAIN}"
+                f"zeros at byte {zeros} end it, but other bytes follow from byte {at + len(block) - len(rest)} on: a "
+                f"header was overwritten, or tar files were joined by cat instead of tar --concatenate; {COPY_AGAIN}"
             )
+        at += len(block)
 
 
 class Entry(NamedTuple):
@@ -254,24 +183,23 @@ class Entry(NamedTuple):
     is_link: bool  # whether its contents are the path of another file
 
 
-def zip_members(path: Path, size: int, ledger: Ledger) -> Iterator[Member]:
+def zip_members(file: IO[bytes], size: int, ledger: Ledger) -> Iterator[Member]:
     """Yields the files of a zip file of `size` bytes; counts links.
 
     Raises OSError, and ValueError that names the member or the byte if the zip file is cut off or damaged, or a member
     is encrypted or compressed by another method than deflate.
     """
-    with path.open("rb") as file:
-        number = file.fileno()
-        try:
-            entries = list(_entries(*_directory(number, size)))
-        except (ValueError, struct.error) as error:
-            why = "it is no zip file, was cut off, or the list of its members at its end is damaged"
-            raise ValueError(f"{why}: {error}; it has {size} bytes; {COPY_AGAIN}") from error
-        for entry in entries:
-            if entry.is_link:
-                ledger.add("links", entry.name)
-            elif not entry.name.endswith("/"):
-                yield _located(number, entry, size)
+    number = file.fileno()
+    try:
+        entries = list(_entries(*_directory(number, size)))
+    except (ValueError, struct.error) as error:
+        why = "it is no zip file, was cut off, or the list of its members at its end is damaged"
+        raise ValueError(f"{why}: {error}; it has {size} bytes; {COPY_AGAIN}") from error
+    for entry in entries:
+        if entry.is_link:
+            ledger.add("links", entry.name)
+        elif not entry.name.endswith("/"):
+            yield _located(number, entry, size)
 
 
 def _directory(file: int, size: int) -> tuple[bytes, int]:

@@ -1,7 +1,7 @@
 """Scans shards that other tools wrote: once, by all ranks together; the result is a stored table (catalog/table.py)."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any, ClassVar, NamedTuple
@@ -12,6 +12,7 @@ from tfpipe.config import SourceConfig
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders
+from tfpipe.data.sources.packed.members import Member
 from tfpipe.data.sources.packed.shards import Deflated, Records, Shards
 from tfpipe.data.sources.packed.stored import Stored
 from tfpipe.data.sources.remote.ranges import RemoteFiles
@@ -23,26 +24,11 @@ from tfpipe.util.files import Stamp
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
 
-COPY_AGAIN = "copy it again, or write it again"
 SCAN_AGAIN = "what was stored of it was damaged: delete the folder *.catalog next to it or in data.index"
+# Version of the columns of a scan and of their values.
+FORM = 3
 # Scanning alternates between waiting for storage and running Python.
 THREADS = 8
-
-
-class Scanned(NamedTuple):
-    """An image of a shard, as a scan finds it."""
-
-    name: str
-    label: str | None  # name or number of its class
-    number: int  # its class as a number of its own next to the label; 0 if there is none
-    size: tuple[float, float]  # height and width that the boxes are divided by
-    boxes: list[list[float]]  # ymin, xmin, ymax, xmax of each
-    box_labels: Sequence[str | None]  # name or number of each box's class; None for its image's
-    offset: int  # start of its bytes within the shard
-    length: int  # in bytes
-    inflated: int = 0  # bytes when inflated, if they are deflated; else 0
-    checksum: int = 0  # CRC-32 of these
-    more: Sequence[Any] = ()  # values of the columns ScannedSource.further
 
 
 class ScannedRows(NamedTuple):
@@ -56,8 +42,7 @@ class ScannedRows(NamedTuple):
         """Returns the shards as packed data, without the images' bytes; `labels` (int32 [n]) are class numbers."""
         images, columns = np.arange(len(labels), dtype=np.int32), self.rows.more
         records = Records(images, labels, self.rows.file, columns["offset"], columns["length"])
-        # Scans that earlier versions stored do not know of deflated images.
-        is_deflated = "inflated" in columns and columns["inflated"].any()
+        is_deflated = columns["inflated"].any()
         deflated = Deflated(columns["inflated"], columns["checksum"]) if is_deflated else None
         return self.checked(Shards("original", self.rows.files, records, remote=remote, deflated=deflated))
 
@@ -96,12 +81,7 @@ class ScannedSource(Stored):
     @property
     def settings(self) -> dict[str, Any]:
         """Config keys that a scan depends on, and their values."""
-        return {}
-
-    @property
-    def further(self) -> Sequence[str]:
-        """Names of more columns, whose values `Scanned.more` has."""
-        return ()
+        return {"the form of a scan": FORM}
 
     def typed(self, rows: Rows) -> Rows:
         """Gives further columns their types, once all shards are scanned; raises ConfigError if one has none."""
@@ -181,32 +161,39 @@ class ScannedSource(Stored):
             return str(error)
 
 
-def rows_of(images: Sequence[Scanned], path: AnyPath, further: Sequence[str] = ()) -> Rows:
-    """Returns the images of a shard as Rows; `further` are the names of the columns in `Scanned.more`."""
-    columns: Iterable[Any] = zip(*images, strict=True) if images else [()] * len(Scanned._fields)
-    names, labels, numbers, sizes, boxes, box_labels, offsets, lengths, inflated, checksums, more = columns
-    places = {"number": numbers, "offset": offsets, "length": lengths, "inflated": inflated, "checksum": checksums}
+def rows_of(
+    path: AnyPath,
+    images: Sequence[Sequence[Any]],
+    labels: Iterable[str | None],
+    objects: Sequence[tuple[int, np.ndarray, Sequence[str | int | None]]],
+    sizes: np.ndarray | None = None,
+    more: Mapping[str, np.ndarray] = {},
+) -> Rows:
+    """Returns the images of a shard.
+
+    Args:
+        path: the shard.
+        images: the fields of the Member of each image.
+        labels: name or number of each image's class.
+        objects: the numbers of images that have boxes, ascending; the boxes of each, float32 [k, 4]; and their labels,
+            None for its image's.
+        sizes: heights and widths that the boxes are divided by, float32 [n, 2]; None if they are relative.
+        more: more columns.
+    """
+    names, *places = zip(*images, strict=True) if images else [()] * len(Member._fields)
+    owners, boxes, box_labels = zip(*objects, strict=True) if objects else [()] * 3
+    columns = {name: np.array(column, np.int64) for name, column in zip(Member._fields[1:], places, strict=True)}
     return Rows(
         FileList.of(names),
         Texts.of(labels),
-        np.repeat(np.arange(len(images)), list(map(len, boxes))),
-        np.array(list(chain.from_iterable(boxes)), np.float32).reshape(-1, 4),
-        Texts.of(chain.from_iterable(box_labels)),
-        np.array(sizes, np.float32).reshape(-1, 2),
+        np.repeat(np.array(owners, np.int64), list(map(len, boxes))),
+        np.concatenate([np.zeros((0, 4), np.float32), *boxes]),
+        Texts.of(None if label is None else str(label) for label in chain.from_iterable(box_labels)),
+        np.ones((len(images), 2), np.float32) if sizes is None else sizes,
         [str(path)],
         np.zeros(len(images), np.int32),
-        more={
-            **{name: np.array(column, np.int64) for name, column in places.items()},
-            **{name: _objects([values[number] for values in more]) for number, name in enumerate(further)},
-        },
+        more={**columns, **more},
     )
-
-
-def _objects(values: Sequence[Any]) -> np.ndarray:
-    """Returns object [n], also of lists that are as long as each other."""
-    column = np.empty(len(values), object)
-    column[:] = values
-    return column
 
 
 def _stamped(shards: Sequence[AnyPath]) -> Stamped:

@@ -19,6 +19,7 @@ from tfpipe.util.retry import retried
 Kind = Literal["original", "coefficients", "crops", "raw"]
 WHOLE: tuple[Kind, ...] = ("original", "coefficients")  # those of whole images
 CUT = "the shard ends within it"
+COPY_AGAIN = "copy it again, or write it again"
 # Records that are compared with their shards at a time, so that what is made of them stays in the CPU's cache.
 CHUNK = 2**16
 

@@ -19,8 +19,9 @@ from tfpipe.data.catalog.types import Index
 from tfpipe.data.sources.known import NEITHER, RECORDS, Known, check_files, expanded, names_of, not_used
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, is_sound, masked, parse_example
 from tfpipe.data.sources.packed.manifest import PREFIX
-from tfpipe.data.sources.packed.scan import COPY_AGAIN, Scanned, ScannedSource, rows_of
-from tfpipe.data.sources.packed.shards import Shards
+from tfpipe.data.sources.packed.members import Member
+from tfpipe.data.sources.packed.scan import ScannedSource, rows_of
+from tfpipe.data.sources.packed.shards import COPY_AGAIN, Shards
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, as_path, open_file
 from tfpipe.data.sources.rows import Rows
 from tfpipe.distributed import World
@@ -70,7 +71,7 @@ class TfRecords(ScannedSource):
 
     def scan(self, path: AnyPath, size: int, ledger: Ledger) -> Rows:
         del ledger
-        return rows_of(_scan_shard(path, size), path)
+        return _scan_shard(path, size)
 
     def load(self, split: str, world: World) -> tuple[Known, Shards]:
         """Loads what is known of a split from a scan of its records.
@@ -125,15 +126,18 @@ def _boxes(rows: Rows, labels: np.ndarray) -> Index:
     return Index(rows.annotated, targets(Annotated(rows.box_images, rows.boxes, classes), labels, rows.sizes))
 
 
-def _scan_shard(path: AnyPath, size: int) -> list[Scanned]:
-    rows: list[Scanned] = []
+def _scan_shard(path: AnyPath, size: int) -> Rows:
+    images, labels, numbers = list[Member](), list[str | None](), list[int]()
+    objects = list[tuple[int, np.ndarray, Sequence[str | None]]]()
     for count, (start, data) in enumerate(_records(path, size)):
         parsed = _parse(data, path, count)
-        extent = start + data.index(parsed.contents), len(parsed.contents)
+        name = parsed.filename or f"{path.name}:{count}"
+        images.append(Member(name, start + data.index(parsed.contents), len(parsed.contents)))
+        labels.append(parsed.synset or None)
+        numbers.append(parsed.label)
         box_labels = [None if label == parsed.label else str(label) for label in parsed.box_labels]
-        name, facts = parsed.filename or f"{path.name}:{count}", (parsed.synset or None, parsed.label, (1, 1))
-        rows.append(Scanned(name, *facts, parsed.boxes.tolist(), box_labels, *extent))
-    return rows
+        objects.append((count, parsed.boxes, box_labels))
+    return rows_of(path, images, labels, objects, more={"number": np.array(numbers, np.int64)})
 
 
 def _parse(data: bytes, path: AnyPath, count: int) -> Parsed:
