@@ -12,7 +12,7 @@ from tfpipe.data.annotations import yolo
 from tfpipe.data.catalog.class_folders import SUFFIXES, TESTS, has_image, listing, whole_split
 from tfpipe.data.catalog.layout import LAYOUTS
 from tfpipe.data.catalog.paths import fault, is_url
-from tfpipe.data.sources.known import RECORDS
+from tfpipe.data.sources.data_files import RECORDS
 from tfpipe.data.sources.packed.manifest import PREFIX
 from tfpipe.errors import ConfigError
 

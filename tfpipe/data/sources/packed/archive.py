@@ -7,6 +7,7 @@ holds n01440764.tar, has images such as ILSVRC2012_img_train/n01440764/n01440764
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfpipe.config.targets import UNCLASSED
-from tfpipe.data.annotations.cleaning import Annotated, is_stated, targets
+from tfpipe.data.annotations.cleaning import is_stated
 from tfpipe.data.annotations.voc import VocObjects, find_objects
 from tfpipe.data.catalog.class_folders import SUFFIXES, why_left_out
 from tfpipe.data.catalog.filelist import Choice, FolderRule, chosen_folders
@@ -22,12 +23,15 @@ from tfpipe.data.catalog.labels import class_table, folder_of, image_labels
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
 from tfpipe.data.catalog.table import TableStore, catalog_folders
+from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import header_of
-from tfpipe.data.sources.known import NEITHER, Known, check_files, files_of, not_used
+from tfpipe.data.sources.catalogs import Classes, catalog_of
+from tfpipe.data.sources.data_files import NEITHER, check_files, data_files, ends_with, not_used
 from tfpipe.data.sources.packed.archive_boxes import load_box_file
 from tfpipe.data.sources.packed.members import Member, read_member, tar_members, zip_members
 from tfpipe.data.sources.packed.scan import THREADS, ScannedRows, ScannedSource, rows_of
 from tfpipe.data.sources.packed.shards import Shards
+from tfpipe.data.sources.remote.url_path import AnyPath
 from tfpipe.data.sources.rows import Rows
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -47,20 +51,22 @@ class Archive(ScannedSource):
     # Scans of 0.1, "archive", took files of operating systems for images.
     stored_as = "archives"
 
-    def shards_of(self, split: str) -> Sequence[Path]:
+    def shards_of(self, split: str) -> Sequence[AnyPath]:
         """Returns the archives of a split; without any for test data, those in whose folders they may be."""
-        found = files_of(self.about, split, (*TAR, *ZIP, *COMPRESSED))
-        found = [path for path in found if not holds_no_images(path)]
+        found = [path for path in self._files(split, *TAR, *ZIP, *COMPRESSED) if not holds_no_images(path)]
         if not found and split == "test" and self.about.test_path is None:
             return self.shards_of("train")
         return found
+
+    def _files(self, split: str, *suffixes: str) -> Sequence[AnyPath]:
+        return data_files(self.about, split, self.config.remote, ends_with(suffixes))
 
     def has_test(self) -> bool:
         if not self.shards_of("test") or self._apart:
             return bool(self.shards_of("test"))
         return bool(self._choose(self._all("test", World()), "test").kept.any())
 
-    def checked(self, split: str) -> Sequence[Path]:
+    def checked(self, split: str) -> Sequence[AnyPath]:
         shards = self.shards_of(split)
         check_files(shards, self.about, split, "archive", "*.tar or *.zip")
         for path in shards:
@@ -75,8 +81,8 @@ class Archive(ScannedSource):
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
-    def load(self, split: str, world: World) -> tuple[Known, Shards]:
-        """Loads what is known of a split from a scan of its archives.
+    def load(self, split: str, world: World) -> tuple[Catalog, Shards]:
+        """Loads a split from a scan of its archives.
 
         Raises ConfigError if an archive is missing or damaged, or an image has no class.
         """
@@ -93,20 +99,19 @@ class Archive(ScannedSource):
                 "the archive's name: expected class folders, CLASS/1.jpg, or tar files of one class each"
             )
         labels = image_labels(paths, classes, config, config.label_file_for(split), folder_classes)
-        rows, numbers = images.rows, {name: number for number, name in enumerate(classes)}
-        assert rows.sizes is not None, "a scan has sizes"
-        objects = Annotated(rows.box_images, rows.boxes, rows.box_labels.values(numbers))
-        boxes, annotated, box_file = targets(objects, labels, rows.sizes), rows.annotated, config.box_file_for(split)
+        rows, box_file = images.rows, config.box_file_for(split)
+        if box_file is not None:
+            rows = rows.without_boxes()
+        numbers = {name: number for number, name in enumerate(classes)}
+        catalog = catalog_of(config, split, rows, Classes(classes, numbers), self.display_name, labels)
+        catalog.ledger.update(ledger)
+        if split == "train":
+            catalog.ledger.update(self._left_out())
         if box_file is not None and config.uses_boxes(split):
             index = load_box_file(box_file, images, labels, classes, self._store(images, split, world))
-            annotated, boxes = index.annotated, index.boxes
-            ledger.update(Ledger(index.left_out))
-        elif config.targets.kind not in UNCLASSED:
-            rows.count_left_out(objects, labels, rows.sizes, ledger)
-        ledger.update(self._left_out(images.ledger) if split == "train" else images.ledger)
-        stated = rows.sizes if box_file is None else None
-        known = Known(paths, labels, classes, boxes, annotated, ledger=ledger, stated=stated)
-        return known, images.as_shards(labels)
+            catalog.ledger.update(Ledger(index.left_out))
+            catalog = replace(catalog, annotated=index.annotated, boxes=index.boxes)
+        return catalog, images.as_shards(labels)
 
     def _store(self, images: ScannedRows, split: str, world: World) -> TableStore:
         """Returns the store of what is read from the archives of a split and its file of boxes."""
@@ -124,10 +129,10 @@ class Archive(ScannedSource):
         """Returns the images of the archives that hold a split, of other splits too."""
         return self.scanned(split if split == "train" or self._apart else "train", world)
 
-    def _left_out(self, scanned: Ledger) -> Ledger:
-        """Adds archives of no split, in the place of training data, to what the scan left out."""
-        ledger = not_used(self.shards_of(NEITHER), scanned)
-        files = {path for split in ("train", "test", NEITHER) for path in files_of(self.about, split, COMPRESSED)}
+    def _left_out(self) -> Ledger:
+        """Returns a ledger of the archives that are not used, in the place of training data."""
+        ledger = not_used(self.shards_of(NEITHER))
+        files = {path for split in ("train", "test", NEITHER) for path in self._files(split, *COMPRESSED)}
         unread = sorted(path.name for path in filter(holds_no_images, files))
         ledger.add_all("archives of no images by their names", unread)
         return ledger
@@ -157,7 +162,7 @@ class Archive(ScannedSource):
             where = ", ".join(str(path) for path, _ in images.shards[:3])
             raise ConfigError(
                 f"{where} hold no {split} image with a name that ends in {', '.join(SUFFIXES)}, but "
-                f"{len(images.rows.names)} other images and {', '.join(images.ledger.texts) or 'nothing else'}"
+                f"{len(images.rows.names)} other images and {', '.join(images.rows.ledger.texts) or 'nothing else'}"
             )
         if choice.kept.all():
             return images, choice.classes, choice.ledger
@@ -303,12 +308,12 @@ def _likeness(folders: Sequence[str], others: Sequence[str]) -> int:
     return count
 
 
-def is_compressed(path: Path) -> bool:
+def is_compressed(path: AnyPath) -> bool:
     """Returns whether an archive's name is one of a compressed archive, which cannot be read at any place."""
     return path.name.lower().endswith(COMPRESSED)
 
 
-def holds_no_images(path: Path) -> bool:
+def holds_no_images(path: AnyPath) -> bool:
     """Returns whether an archive's name is one of those that come with ImageNet's images, e.g. of their boxes."""
     return is_compressed(path) and any(word in path.name.lower() for word in NO_IMAGES)
 

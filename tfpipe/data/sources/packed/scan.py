@@ -8,7 +8,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tfpipe.config import SourceConfig
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders
@@ -35,7 +34,6 @@ class ScannedRows(NamedTuple):
     """The images of all shards of a split, one shard after the other."""
 
     rows: Rows
-    ledger: Ledger
     shards: "Stamped"
 
     def as_shards(self, labels: np.ndarray, remote: RemoteFiles | None = None) -> Shards:
@@ -87,12 +85,6 @@ class ScannedSource(Stored):
         """Gives further columns their types, once all shards are scanned; raises ConfigError if one has none."""
         return rows
 
-    @property
-    def about(self) -> SourceConfig:
-        """Settings of the source."""
-        assert self.config.source is not None, "the config is checked"
-        return self.config.source
-
     def has_test(self) -> bool:
         return bool(self.shards_of("test"))
 
@@ -118,19 +110,19 @@ class ScannedSource(Stored):
         store = TableStore(folders, [(path.name, stamp) for path, stamp in shards], world, must_store=True)
 
         def make(ranks: World) -> StoredTable:
-            rows, ledger = self._scan(shards, f"scanning {split} data", ranks)
+            rows = self._scan(shards, f"scanning {split} data", ranks)
             table = self.typed(rows).table()
-            return table._replace(values={**table.values, "left_out": ledger.counts})
+            return table._replace(values={**table.values, "left_out": rows.left_out})
 
         table = store.table(self.stored_as, self.settings, make, shared=True)
         assert table is not None, "shards are always scanned"
-        ledger = Ledger(table.values["left_out"])
-        return ScannedRows(Rows.of_table(table, [str(path) for path, _ in shards]), ledger, shards)
+        rows = Rows.of_table(table, [str(path) for path, _ in shards])
+        return ScannedRows(rows._replace(left_out=table.values["left_out"]), shards)
 
-    def _scan(self, shards: Stamped, label: str, world: World) -> tuple[Rows, Ledger]:
+    def _scan(self, shards: Stamped, label: str, world: World) -> Rows:
         """Scans the shards, shared by the ranks; raises ConfigError if some cannot be read."""
 
-        def scan_all(mine: Sequence[tuple[AnyPath, Stamp]]) -> list[tuple[Rows, Ledger] | str]:
+        def scan_all(mine: Sequence[tuple[AnyPath, Stamp]]) -> list[Rows | str]:
             with ThreadPoolExecutor(THREADS) as pool:
                 results = pool.map(lambda shard: self._scan_one(*shard), mine)
                 return list(progress(results, len(mine), label, "shard", world.rank == 0))
@@ -140,17 +132,14 @@ class ScannedSource(Stored):
         if errors:
             folder = shards[0][0].parent
             raise ConfigError("\n  ".join([f"cannot read the {self.kind} in {folder}:", *errors[:20]]))
-        parts, ledger = [result for result in results if not isinstance(result, str)], Ledger()
-        for _, counted in parts:
-            ledger.update(counted)
-        return Rows.joined([rows for rows, _ in parts]), ledger
+        return Rows.joined([result for result in results if not isinstance(result, str)])
 
-    def _scan_one(self, path: AnyPath, stamp: Stamp) -> tuple[Rows, Ledger] | str:
+    def _scan_one(self, path: AnyPath, stamp: Stamp) -> Rows | str:
         """Scans a shard; returns an error message instead of raising it on one rank alone."""
 
-        def read() -> tuple[Rows, Ledger]:
+        def read() -> Rows:
             ledger = Ledger()
-            return self.scan(path, stamp.size or 0, ledger), ledger
+            return self.scan(path, stamp.size or 0, ledger)._replace(left_out=ledger.counts)
 
         try:
             # Requests have retries of their own.

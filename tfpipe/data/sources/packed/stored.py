@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import as_file
-from tfpipe.data.sources.known import Known, check_split, known_catalog
+from tfpipe.data.sources.catalogs import apply_settings
+from tfpipe.data.sources.data_files import check_split
 from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.records import LoadImages, LoadMasks, RecordSplit
 from tfpipe.data.sources.remote.fetcher import FetchError
@@ -31,8 +32,8 @@ class Stored(BaseSource):
     @property
     def folder(self) -> AnyPath:
         """Folder of the data."""
-        assert self.config.source is not None and self.config.source.path is not None, "the config is checked"
-        return as_path(self.config.source.path, self.config.remote)
+        assert self.about.path is not None, "the config is checked"
+        return as_path(self.about.path, self.config.remote)
 
     @property
     def display_name(self) -> str:
@@ -46,13 +47,13 @@ class Stored(BaseSource):
                     "slow, copy the folder to a local disk"
                 )
         check_split(split)
-        known, shards = self.load(split, world)
-        catalog = known_catalog(self.config, split, self.display_name, known, show=world.rank == 0)
-        return self.split_of(replace(catalog, jpeg=shards.jpeg), shards, world)
+        catalog, shards = self.load(split, world)
+        catalog = replace(catalog, jpeg=shards.jpeg, display_name=self.display_name)
+        return self.split_of(apply_settings(self.config, catalog, show=world.rank == 0), shards, world)
 
     @abstractmethod
-    def load(self, split: str, world: World) -> tuple[Known, Shards]:
-        """Returns what is known of a split, and the location of its records; raises ConfigError as `open` does."""
+    def load(self, split: str, world: World) -> tuple[Catalog, Shards]:
+        """Returns the catalog of a split, and the location of its records; raises ConfigError as `open` does."""
 
     def split_of(self, catalog: Catalog, shards: Shards, world: World) -> "ShardSplit":
         """Returns the split of a catalog whose records are in `shards`."""

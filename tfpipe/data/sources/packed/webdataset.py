@@ -19,14 +19,15 @@ from tfpipe.data.catalog.class_folders import SUFFIXES
 from tfpipe.data.catalog.labels import label_text
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
-from tfpipe.data.catalog.types import ROUNDED, first_rounded
+from tfpipe.data.catalog.types import ROUNDED, Catalog, first_rounded
 from tfpipe.data.images.headers import header_of
-from tfpipe.data.sources.known import NEITHER, Known, check_files, data_files, not_used
+from tfpipe.data.sources.catalogs import catalog_of, classes_of
+from tfpipe.data.sources.data_files import NEITHER, check_files, data_files, ends_with, not_used
 from tfpipe.data.sources.packed.members import Member, read_member, tar_members
 from tfpipe.data.sources.packed.scan import ScannedRows, ScannedSource, rows_of
 from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.remote.url_path import AnyPath, open_file
-from tfpipe.data.sources.rows import Rows, as_edges, boxes_of, classes_of, in_pixels, targets_of
+from tfpipe.data.sources.rows import Rows, as_edges, boxes_of, in_pixels
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
@@ -79,8 +80,8 @@ class WebDataset(ScannedSource):
     def scan(self, path: AnyPath, size: int, ledger: Ledger) -> Rows:
         return scan_tar(path, size, self.about.columns, ledger)
 
-    def load(self, split: str, world: World) -> tuple[Known, Shards]:
-        """Loads what is known of a split from a scan of its shards.
+    def load(self, split: str, world: World) -> tuple[Catalog, Shards]:
+        """Loads a split from a scan of its shards.
 
         Raises ConfigError if a shard is missing or damaged, or an image has no class.
         """
@@ -91,22 +92,16 @@ class WebDataset(ScannedSource):
         if split == "test" and config.classes is None:
             train = self._rows(self.scanned("train", world))
         classes = classes_of(config, train, self.display_name)
-        ledger = not_used(self.shards_of(NEITHER) if split == "train" else [], images.ledger)
-        labels, boxes = targets_of(config, rows, classes, self.display_name, ledger)
-        shards, masks = images.as_shards(labels, self.opened(images.shards)), None
+        catalog = catalog_of(config, split, rows, classes, self.display_name)
+        if split == "train":
+            catalog.ledger.update(not_used(self.shards_of(NEITHER)))
+        shards, masks = images.as_shards(catalog.labels, self.opened(images.shards)), None
         if config.targets.kind == "mask":
             shards = replace(shards, masks=images.checked(_masks(rows, shards)))
             masks = self._mask_names(rows)
         extra = zip(self.about.columns.extra, _extra(self.about.columns), strict=True)
         values = {name: rows.texts[column] if column in rows.texts else rows.more[column] for name, column in extra}
-        known = Known(
-            *(FileList.of(rows.names), labels, classes.names, boxes, rows.annotated),
-            ledger=ledger,
-            masks=masks,
-            values=values,
-            stated=rows.sizes,
-        )
-        return known, shards
+        return replace(catalog, masks=masks, values=values), shards
 
     def _mask_names(self, rows: Rows) -> FileList:
         """Returns the name of each image's mask; raises ConfigError if one has none."""
@@ -120,13 +115,13 @@ class WebDataset(ScannedSource):
         return FileList.of(f"{split_name(name)[0]}.{ending}" for name in rows.names)
 
     def shards_of(self, split: str) -> Sequence[AnyPath]:
-        return data_files(self.about, split, TAR, self.config.remote)
+        return data_files(self.about, split, self.config.remote, ends_with(TAR))
 
     def _rows(self, images: ScannedRows) -> Rows:
         if not images.rows.names:
             raise ConfigError(
                 f"the tar shards in {images.shards[0][0].parent} hold no image with a name that ends in "
-                f"{', '.join(SUFFIXES)}, but {', '.join(images.ledger.texts) or 'nothing'}"
+                f"{', '.join(SUFFIXES)}, but {', '.join(images.rows.ledger.texts) or 'nothing'}"
             )
         return images.rows._replace(column="box_labels" if self.config.label_source == "object" else "label")
 

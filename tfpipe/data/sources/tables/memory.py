@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tfpipe.config import DataConfig, SourceConfig
+from tfpipe.config import DataConfig
 from tfpipe.data.catalog.class_folders import BySplit
 from tfpipe.data.catalog.labels import in_test_share
 from tfpipe.data.catalog.types import Catalog
@@ -75,11 +75,6 @@ class InMemory(Table):
                 "or store them as a table"
             )
         self.held = held
-
-    @property
-    def about(self) -> SourceConfig:
-        assert self.config.source is not None, "this is a kind of source"
-        return self.config.source
 
     @property
     def display_name(self) -> str:

@@ -4,24 +4,25 @@ import logging
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from tfpipe.config import SourceConfig
 from tfpipe.data.catalog.filelist import check_urls
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList, is_url
 from tfpipe.data.catalog.types import Catalog, TextColumn
 from tfpipe.data.images.headers import header_of
+from tfpipe.data.sources.catalogs import apply_settings, catalog_of, classes_of
+from tfpipe.data.sources.data_files import NEITHER, check_files, check_split, data_files, ends_with, not_used
 from tfpipe.data.sources.files import kind_of, storage_of
-from tfpipe.data.sources.known import NEITHER, Known, check_files, check_split, data_files, known_catalog, not_used
 from tfpipe.data.sources.packed.stored import ShardSplit
 from tfpipe.data.sources.remote.copies import CopiedFiles, local_files
 from tfpipe.data.sources.remote.url_path import AnyPath
-from tfpipe.data.sources.rows import Rows, classes_of, targets_of
+from tfpipe.data.sources.rows import Rows
 from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.sources.tables.columns import read_rows, text_columns
 from tfpipe.data.sources.tables.contents import COPY, locate
@@ -53,12 +54,6 @@ class Table(BaseSource):
         "index": "data.source names a table, which has the boxes: it needs no index",
     }
     suffixes: ClassVar[tuple[str, ...]] = tuple(FORMATS)
-
-    @property
-    def about(self) -> SourceConfig:
-        """Settings of the source."""
-        assert self.config.source is not None and self.config.source.path is not None, "the config is checked"
-        return self.config.source
 
     @property
     def display_name(self) -> str:
@@ -93,12 +88,12 @@ class Table(BaseSource):
 
     def found(self, split: str) -> Sequence[AnyPath]:
         """Returns the files of a split, with those of further endings."""
-        return data_files(self.about, split, self.suffixes, self.config.remote, COPY)
+        return data_files(self.about, split, self.config.remote, ends_with(self.suffixes, COPY))
 
-    def _not_used(self, others: Ledger) -> Ledger:
-        """Returns a ledger with the tables of no split, files of further endings, and what `others` counts."""
+    def _not_used(self) -> Ledger:
+        """Returns a ledger with the tables of no split, and files of further endings."""
         notes = [path for path in self.found("train") if path not in self.tables("train")]
-        ledger = not_used(self.found(NEITHER), others)
+        ledger = not_used(self.found(NEITHER))
         ledger.add_all(f"files that end in {' or '.join(FURTHER)} next to tables of another end", notes)
         return ledger
 
@@ -129,9 +124,9 @@ class Table(BaseSource):
         rows = train = world.from_rank0(lambda: self.with_paths(self.rows(tables, stored), split, listed[0], stored))
         if split == "test" and self.config.classes is None:
             train = self._training_rows(world)
-        paths = FileList.of(rows.names)
+        rows = rows._replace(names=FileList.of(rows.names))
         if not stored:
-            check_urls(paths, self.display_name, "image")
+            check_urls(FileList.of(rows.names), self.display_name, "image")
         images = self.images(tables, rows, world) if stored and not files.urls else None
         if stored and files.urls:
             images = RowGroups(files, self.about.columns.bytes, self.config, world)
@@ -141,14 +136,14 @@ class Table(BaseSource):
         if rows.unsized.size:
             rows = rows._replace(sizes=world.from_rank0(lambda: self._measured(rows, images, world)))
         classes = classes_of(self.config, train, self.display_name)
-        left_out = Ledger(rows.left_out)
-        labels, boxes = targets_of(self.config, rows, classes, name, left_out)
-        ledger = world.from_rank0(lambda: self._not_used(left_out) if split == "train" else left_out)
+        catalog = catalog_of(self.config, split, rows, classes, name)
+        if split == "train":
+            catalog.ledger.update(world.from_rank0(self._not_used))
         masks = FileList.of(rows.more["mask"].tolist()) if "mask" in rows.more and not stored else None
         values = {name: _column(values) for name, values in rows.more.items() if name != "mask"}
-        about = (rows.annotated, rows.weights, ledger, masks, values, files.version, rows.sizes)
-        known = Known(paths, labels, classes.names, boxes, *about)
-        catalog = known_catalog(self.config, split, self.display_name, known, show=world.rank == 0)
+        about = {"version": files.version, "display_name": self.display_name}
+        catalog = replace(catalog, masks=masks, values=values, **about)
+        catalog = apply_settings(self.config, catalog, show=world.rank == 0)
         if images is not None:
             return self.split_of(catalog, world, images)
         return kind_of(catalog.paths)(self.config, catalog, world)
