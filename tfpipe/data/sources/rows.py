@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
@@ -13,10 +14,13 @@ from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, paths_table, table_paths
 from tfpipe.data.catalog.types import TextColumn
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.util.progress import progress
 
 Unit = Literal["auto", "relative", "pixels"]
 
+# Images whose sizes are read by one call, and the calls at once: they wait for storage.
+SIZES_TOGETHER, SIZE_CALLS = 64, 16
 # No image is so large; NaN and infinity are not below it either.
 MOST_PIXELS = 1e9
 # Labels that are whole numbers, as labels.label_text writes them.
@@ -96,10 +100,37 @@ class Rows(NamedTuple):
         """int64 [u]: numbers of the images that have boxes in pixels, but no size."""
         return np.flatnonzero(self.annotated & ~is_stated(self.sizes)) if self.sizes is not None else np.zeros(0, int)
 
-    def without_boxes(self) -> "Rows":
-        """Returns the images without their boxes and sizes."""
-        none = np.zeros(0, np.int64)
-        return self._replace(box_images=none, boxes=self.boxes[none], box_labels=self.box_labels.at(none), sizes=None)
+    def measured(self, sizes_of: Callable[[list[int]], Sequence[Sequence[float]]]) -> "Rows":
+        """Returns the images with a size for each that is `unsized`, by their numbers: that of its header."""
+        if not self.unsized.size:
+            return self
+        assert self.sizes is not None, "only boxes in pixels need sizes"
+        sizes = self.sizes.copy()
+        sizes[self.unsized] = sizes_of(self.unsized.tolist())
+        return self._replace(sizes=sizes)
+
+    def read_sizes(
+        self, items: Sequence[int], sizes_of: Callable[[list[int]], Sequence[Sequence[float]]], *, show: bool
+    ) -> list[Sequence[float]]:
+        """Returns heights and widths of images as `sizes_of` reads them, some at a time in several threads.
+
+        Raises ConfigError if one cannot be read; the message names its row.
+        """
+
+        def read(part: list[int]) -> Sequence[Sequence[float]]:
+            try:
+                return sizes_of(part)
+            except (OSError, ValueError, TfpipeError) as error:
+                if len(part) > 1:
+                    return [size for item in part for size in read([item])]
+                raise ConfigError(
+                    f"{self.origin(part[0])} has boxes in pixels but no width and height, and its size cannot be read "
+                    f"from the image: {error}"
+                ) from error
+
+        parts = [[*items[start : start + SIZES_TOGETHER]] for start in range(0, len(items), SIZES_TOGETHER)]
+        with ThreadPoolExecutor(SIZE_CALLS) as pool:
+            return [*chain.from_iterable(progress(pool.map(read, parts), len(parts), "reading sizes", "part", show))]
 
     def taken(self, items: np.ndarray) -> "Rows":
         """Returns the images `items` (int64 [k], each at most once), in this order."""

@@ -7,7 +7,6 @@ holds n01440764.tar, has images such as ILSVRC2012_img_train/n01440764/n01440764
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfpipe.config.targets import UNCLASSED
-from tfpipe.data.annotations.cleaning import is_stated
 from tfpipe.data.annotations.voc import VocObjects, find_objects
 from tfpipe.data.catalog.class_folders import SUFFIXES, why_left_out
 from tfpipe.data.catalog.filelist import Choice, FolderRule, chosen_folders
@@ -24,11 +22,10 @@ from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
 from tfpipe.data.catalog.table import TableStore, catalog_folders
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.catalogs import Classes, catalog_of
 from tfpipe.data.sources.data_files import NEITHER, check_files, data_files, ends_with, not_used
-from tfpipe.data.sources.packed.archive_boxes import load_box_file
-from tfpipe.data.sources.packed.members import Member, read_member, tar_members, zip_members
+from tfpipe.data.sources.packed.archive_boxes import with_box_file
+from tfpipe.data.sources.packed.members import Member, read_member, size_of, tar_members, zip_members
 from tfpipe.data.sources.packed.scan import THREADS, ScannedRows, ScannedSource, rows_of
 from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.remote.url_path import AnyPath
@@ -99,24 +96,21 @@ class Archive(ScannedSource):
                 "the archive's name: expected class folders, CLASS/1.jpg, or tar files of one class each"
             )
         labels = image_labels(paths, classes, config, config.label_file_for(split), folder_classes)
-        rows, box_file = images.rows, config.box_file_for(split)
-        if box_file is not None:
-            rows = rows.without_boxes()
+        rows, shards, box_file = images.rows, images.as_shards(labels), config.box_file_for(split)
+        if box_file is not None and config.uses_boxes(split):
+            store = self._store(images, box_file, split, world)
+            rows = with_box_file(rows, box_file, shards, classes, config.label_source == "object", store)
         numbers = {name: number for number, name in enumerate(classes)}
         catalog = catalog_of(config, split, rows, Classes(classes, numbers), self.display_name, labels)
         catalog.ledger.update(ledger)
         if split == "train":
             catalog.ledger.update(self._left_out())
-        if box_file is not None and config.uses_boxes(split):
-            index = load_box_file(box_file, images, labels, classes, self._store(images, split, world))
-            catalog.ledger.update(Ledger(index.left_out))
-            catalog = replace(catalog, annotated=index.annotated, boxes=index.boxes)
-        return catalog, images.as_shards(labels)
+        return catalog, shards
 
-    def _store(self, images: ScannedRows, split: str, world: World) -> TableStore:
+    def _store(self, images: ScannedRows, box_file: Path, split: str, world: World) -> TableStore:
         """Returns the store of what is read from the archives of a split and its file of boxes."""
         folders = catalog_folders(self.config, [images.shards[0][0].parent / split])[:1]
-        files = world.from_rank0(lambda: stamped([self.config.box_file_for(split)]))
+        files = world.from_rank0(lambda: stamped([box_file]))
         files += [(path.name, stamp) for path, stamp in images.shards]
         return TableStore(folders, files, world, must_store=True)
 
@@ -256,13 +250,11 @@ def _with_boxes(
     sizes, boxes = np.ones((len(images), 2), np.float32), dict[int, VocObjects]()
     with path.open("rb") as file:
         for item, xml in progress(_owners(names, xmls, ledger), len(xmls), "reading boxes", "XML", show):
-            boxes[item] = objects = find_objects(read_member(file, xml), xml.name)
-            height, width = objects.size
-            if objects.names and not is_stated(np.array([[height, width]]))[0]:
-                height, width = header_of(read_member(file, Member(*images[item])), names[item])[:2]
-            sizes[item] = max(height, 1), max(width, 1)
-    found = [(item, objects.boxes, objects.names) for item, objects in sorted(boxes.items())]
-    return rows_of(path, images, map(folder_of, names), found, sizes)
+            boxes[item] = find_objects(read_member(file, xml), xml.name)
+            sizes[item] = boxes[item].size
+        found = [(item, objects.boxes, objects.names) for item, objects in sorted(boxes.items())]
+        rows = rows_of(path, images, map(folder_of, names), found, sizes)
+        return rows.measured(lambda items: [size_of(file, Member(*images[item])) for item in items])
 
 
 def _owners(images: Sequence[str], xmls: Sequence[Member], ledger: Ledger) -> Iterator[tuple[int, Member]]:

@@ -11,10 +11,11 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO, NamedTuple
 
 from tfpipe.data.catalog.ledger import Ledger
+from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.packed.shards import COPY_AGAIN, inflate
 from tfpipe.native import core
 
@@ -72,6 +73,11 @@ def read_member(file: IO[bytes], member: Member) -> bytes:
     if len(contents) != member.length:
         raise ValueError(f"the archive ends within {member.name}; {COPY_AGAIN}")
     return inflate(contents, member.inflated, member.checksum) if member.inflated else contents
+
+
+def size_of(file: IO[bytes], image: Member) -> Sequence[int]:
+    """Returns the height and the width that an image's header states; raises ValueError or OSError."""
+    return header_of(read_member(file, image), image.name)[:2]
 
 
 def tar_members(file: IO[bytes], start: int, end: int, ledger: Ledger, *, links: bool = True) -> Iterator[Member]:

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.images.headers import START, Header, header_of, jpeg_header
 from tfpipe.data.sources.remote.fetcher import FetchError
 from tfpipe.data.sources.remote.ranges import Extent, RemoteFiles
 from tfpipe.errors import ConfigError
@@ -74,6 +75,17 @@ class Shards:
         if self.deflated is None or not self.deflated.sizes[record]:
             return contents
         return inflate(contents, int(self.deflated.sizes[record]), int(self.deflated.checksums[record]))
+
+    def header(self, record: int, name: str) -> Header:
+        """Returns the header of an image, of which only the start is read if that has it; errors name `name`.
+
+        Raises OSError or ValueError.
+        """
+        if self.deflated is None or not self.deflated.sizes[record]:
+            (place,) = self.places(np.array([record]))
+            if header := jpeg_header(_read(self.paths[place[0]], place[1], min(place[2], START))):
+                return header
+        return header_of(self.whole(record, self.contents(record)), name)
 
     def contents(self, record: int) -> bytes:
         """Reads a single record; returns fewer bytes if its shard ends within it. Raises OSError or FetchError."""

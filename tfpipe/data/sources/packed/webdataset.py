@@ -13,17 +13,16 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from tfpipe.config import Columns
-from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, is_stated
+from tfpipe.data.annotations.cleaning import WHOLE_IMAGE
 from tfpipe.data.annotations.voc import find_objects
 from tfpipe.data.catalog.class_folders import SUFFIXES
 from tfpipe.data.catalog.labels import label_text
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
 from tfpipe.data.catalog.types import ROUNDED, Catalog, first_rounded
-from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.catalogs import catalog_of, classes_of
 from tfpipe.data.sources.data_files import NEITHER, check_files, data_files, ends_with, not_used
-from tfpipe.data.sources.packed.members import Member, read_member, tar_members
+from tfpipe.data.sources.packed.members import Member, read_member, size_of, tar_members
 from tfpipe.data.sources.packed.scan import ScannedRows, ScannedSource, rows_of
 from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.remote.url_path import AnyPath, open_file
@@ -51,7 +50,7 @@ class Notes(NamedTuple):
     label: str | None = None
     boxes: np.ndarray = np.zeros((0, 4), np.float32)  # ymin, xmin, ymax, xmax
     box_labels: Sequence[str | None] = ()
-    size: Sequence[float] = (1.0, 1.0)  # height and width that the boxes are divided by
+    size: Sequence[float] = (1.0, 1.0)  # height and width that the boxes are divided by; 0: the image's own
     extra: Sequence[Any] = ()  # values of data.source.columns.extra
 
 
@@ -139,15 +138,16 @@ def scan_tar(path: AnyPath, size: int, columns: Columns, ledger: Ledger) -> Rows
                 images.append(image)
                 stated.append(read_notes(file, image, notes, columns))
                 masks.append(notes.get(endings[-1], NO_MASK))
+            labels, boxes, box_labels, sizes, extra = zip(*stated, strict=True) if stated else [()] * len(Notes._fields)
+            more = dict(zip(MASKS, np.array([mask[1:3] for mask in masks], np.int64).reshape(-1, 2).T, strict=True))
+            for number, name in enumerate(_extra(columns)):
+                more[name] = np.empty(len(images), object)
+                more[name][:] = [values[number] for values in extra]
+            objects = list(zip(range(len(images)), boxes, box_labels, strict=True))
+            rows = rows_of(path, images, labels, objects, np.array(sizes, np.float32).reshape(-1, 2), more)
+            return rows.measured(lambda items: [size_of(file, images[item]) for item in items])
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    labels, boxes, box_labels, sizes, extra = zip(*stated, strict=True) if stated else [()] * len(Notes._fields)
-    more = dict(zip(MASKS, np.array([mask[1:3] for mask in masks], np.int64).reshape(-1, 2).T, strict=True))
-    for number, name in enumerate(_extra(columns)):
-        more[name] = np.empty(len(images), object)
-        more[name][:] = [values[number] for values in extra]
-    objects = list(zip(range(len(images)), boxes, box_labels, strict=True))
-    return rows_of(path, images, labels, objects, np.array(sizes, np.float32).reshape(-1, 2), more)
 
 
 def samples(
@@ -219,16 +219,13 @@ def read_notes(file: IO[bytes], image: Member, notes: Mapping[str, Member], colu
     count = len(found.boxes)
     if len(found.box_labels) != count:
         raise ValueError(f"{image.name} has {len(found.box_labels)} labels for {count} boxes")
-    height, width = found.size
-    if count and not is_stated(np.array([[height, width]]))[0]:
-        height, width = header_of(read_member(file, image), image.name)[:2]
     texts = set(filter(None, labels.values()))
     if len(texts) > 1:
         raise ValueError(
             f'{image.name} has the label "{labels["cls"]}" in its .cls and "{labels["json"]}" in its .json: make them '
             "the same, or set data.source.columns.label to a key that no .json has"
         )
-    return found._replace(label=next(iter(texts), None), size=(max(height, 1), max(width, 1)))
+    return found._replace(label=next(iter(texts), None))
 
 
 def _of_json(contents: bytes, columns: Columns, image: str) -> Notes:

@@ -3,7 +3,6 @@
 import logging
 import os
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -30,13 +29,9 @@ from tfpipe.data.sources.tables.formats import FORMATS, FURTHER, PARQUET, holds_
 from tfpipe.data.sources.tables.row_groups import RowGroups, RowGroupSplit, without_bytes
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.util.progress import progress
+from tfpipe.errors import ConfigError
 
 logger = logging.getLogger(__name__)
-
-# Images whose sizes are read by one call, and the calls at once: they wait for storage.
-SIZES_TOGETHER, SIZE_CALLS = 64, 16
 
 
 class TableImages(Protocol):
@@ -134,7 +129,8 @@ class Table(BaseSource):
             unit = "relative to the images' sizes" if rows.sizes is None else "in pixels"
             logger.info("%s: the boxes of the %s data are %s", listed[0], split, unit)
         if rows.unsized.size:
-            rows = rows._replace(sizes=world.from_rank0(lambda: self._measured(rows, images, world)))
+            sizes = world.from_rank0(lambda: self._measured(rows, images, world.rank == 0).sizes)
+            rows = rows._replace(sizes=sizes)
         classes = classes_of(self.config, train, self.display_name)
         catalog = catalog_of(self.config, split, rows, classes, name)
         if split == "train":
@@ -177,37 +173,17 @@ class Table(BaseSource):
             )
         return bool(holding)
 
-    def _measured(self, rows: Rows, images: TableImages | None, world: World) -> np.ndarray:
-        """Returns the sizes of the images, with those that the table lacks read from the images' headers.
-
-        Raises ConfigError if one cannot be read; the message names its row.
-        """
-        assert rows.sizes is not None, "only boxes in pixels need sizes"
-        sizes = rows.sizes.copy()
+    def _measured(self, rows: Rows, images: TableImages | None, show: bool) -> Rows:
+        """Returns rows with the sizes that the table lacks, read from the images' headers; raises ConfigError."""
         storage = storage_of(self.config, FileList.of(rows.names)) if images is None else None
 
-        def measure(items: np.ndarray) -> None:
-            try:
-                if images is not None:
-                    files = [images.contents(item) for item in items.tolist()]
-                    measured = [header_of(file, rows.origin(item))[:2] for file, item in zip(files, items, strict=True)]
-                    sizes[items] = np.array(measured, np.float32)
-                elif storage is not None:
-                    sizes[items] = storage.sizes([rows.names[item] for item in items.tolist()])
-            except (OSError, ValueError, TfpipeError) as error:
-                if len(items) > 1:
-                    for item in items:
-                        measure(items[items == item])
-                raise ConfigError(
-                    f"{rows.origin(int(items[0]))} has boxes in pixels but no width and height, and its size cannot "
-                    f"be read from the image: {error}"
-                ) from error
+        def sizes_of(items: list[int]) -> Sequence[Sequence[float]]:
+            if storage is not None:
+                return storage.sizes([rows.names[item] for item in items]).tolist()
+            assert images is not None, "else there is a storage"
+            return [header_of(images.contents(item), rows.origin(item))[:2] for item in items]
 
-        parts = [rows.unsized[start : start + SIZES_TOGETHER] for start in range(0, rows.unsized.size, SIZES_TOGETHER)]
-        with ThreadPoolExecutor(SIZE_CALLS) as pool:
-            for _ in progress(pool.map(measure, parts), len(parts), "reading sizes", "part", world.rank == 0):
-                pass
-        return sizes
+        return rows.measured(lambda items: rows.read_sizes(items, sizes_of, show=show))
 
     def read(self, path: Path, texts: Sequence[str], images: str) -> pa.Table:
         """Reads the columns of a table as formats.read_table does."""
