@@ -24,9 +24,9 @@ def check_split(split: str) -> None:
         raise ConfigError(f'no data for split "{split}": it must be "train" or "test"')
 
 
-def ends_with(suffixes: tuple[str, ...], but: str = "\0") -> Callable[[str], bool]:
-    """Returns the test whether a file's name ends with one of `suffixes`, but not with `but`, or as an index's."""
-    return lambda name: name.lower().endswith(suffixes) and not name.endswith((but, INDEX))
+def ends_with(suffixes: tuple[str, ...]) -> Callable[[str], bool]:
+    """Returns the test whether a file's name ends with one of `suffixes`, and not as an index's."""
+    return lambda name: name.lower().endswith(suffixes) and not name.endswith(INDEX)
 
 
 def data_files(source: SourceConfig, split: str, remote: Remote, is_data: Callable[[str], bool]) -> Sequence[AnyPath]:

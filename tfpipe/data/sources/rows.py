@@ -208,10 +208,9 @@ class Rows(NamedTuple):
         images, boxes, sizes, file = (table.columns[name] for name in ("box_images", "boxes", "sizes", "file"))
         labels, box_labels = (Texts(table.columns[name], table.values[name]) for name in ("labels", "box_labels"))
         more = {name: table.columns[name] for name in table.values["more"]}
-        # Tables that earlier versions stored have no texts.
         texts = {
             name: TextColumn(*(table.columns[f"{name}.{part}"] for part in TextColumn._fields))
-            for name in table.values.get("texts", ())
+            for name in table.values["texts"]
         }
         return cls(table_paths(table), labels, images, boxes, box_labels, sizes, files, file, more=more, texts=texts)
 

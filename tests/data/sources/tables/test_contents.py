@@ -17,7 +17,6 @@ from tfpipe.data.sources.registry import load_split
 from tfpipe.data.sources.tables import contents as module
 from tfpipe.data.sources.tables.contents import locate
 from tfpipe.data.sources.tables.formats import holds_bytes
-from tfpipe.data.sources.tables.table import Table
 from tfpipe.errors import ConfigError
 
 SAMPLES = samples(24)
@@ -94,17 +93,6 @@ def test_a_copy_of_another_column_or_version_is_made_again(tmp_path: Path, caplo
         (copy / "starts.npy").write_bytes(b"no array")
     shards = locate([tmp_path / "a.parquet"], "other", data_of(), World())
     assert shards.contents(0) == FILES[3] and "it is damaged" in caplog.messages[2]
-
-
-def test_a_copy_of_an_earlier_version_is_made_again_and_is_no_table(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    table = write_parquet(tmp_path / "a.parquet", SAMPLES)
-    write_arrow(tmp_path / "a.images.arrow", SAMPLES[::-1])
-    assert contents([table], data_of()) == FILES
-    assert f"{tmp_path}/a.images.arrow is out of date: another version of tfpipe made it; it is made" in caplog.text
-    config = data_of(source={"kind": "table", "path": str(tmp_path)})
-    assert Table(config).tables("train") == [table]
 
 
 def test_copies_may_be_elsewhere(tmp_path: Path) -> None:

@@ -85,17 +85,17 @@ class Shards:
             (place,) = self.places(np.array([record]))
             if header := jpeg_header(_read(self.paths[place[0]], place[1], min(place[2], START))):
                 return header
-        return header_of(self.whole(record, self.contents(record)), name)
+        return header_of(self.contents(record), name)
 
     def contents(self, record: int) -> bytes:
-        """Reads a single record; returns fewer bytes if its shard ends within it. Raises OSError or FetchError."""
-        if self.remote is not None:
-            (contents,) = self.remote.read([Extent(*extent) for extent in self.places(np.array([record]))])
-            if isinstance(contents, FetchError):
-                raise contents
-            return contents
-        ((shard, offset, length),) = self.places(np.array([record]))
-        return _read(self.paths[shard], offset, length)
+        """Reads a single record; raises OSError, or ValueError if it cannot be fetched or is not whole."""
+        (place,) = self.places(np.array([record]))
+        if self.remote is None:
+            return self.whole(record, _read(self.paths[place[0]], *place[1:]))
+        (contents,) = self.remote.read([Extent(*place)])
+        if isinstance(contents, FetchError):
+            raise ValueError(str(contents))
+        return self.whole(record, contents)
 
     def check_places(self, sizes: Sequence[int], images: FileList, remedy: str, length: int | None = None) -> None:
         """Compares the place of each record with its shard, of which `sizes` has the bytes.

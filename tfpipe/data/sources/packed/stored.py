@@ -10,8 +10,7 @@ from tfpipe.data.images.headers import as_file
 from tfpipe.data.sources.catalogs import apply_settings
 from tfpipe.data.sources.data_files import check_split
 from tfpipe.data.sources.packed.shards import Shards
-from tfpipe.data.sources.records import LoadImages, LoadMasks, RecordSplit
-from tfpipe.data.sources.remote.fetcher import FetchError
+from tfpipe.data.sources.records import ReadFiles, RecordSplit
 from tfpipe.data.sources.remote.ranges import RemoteFiles
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, as_path
 from tfpipe.data.sources.source import BaseSource
@@ -80,31 +79,22 @@ class ShardSplit(RecordSplit):
         return STORES[self.shards.kind]
 
     def image(self, item: int) -> bytes:
-        try:
-            contents = self.shards.contents(item)
-        except FetchError as error:
-            raise ValueError(str(error)) from None
-        return as_file(self.shards.whole(item, contents))
+        return as_file(self.shards.contents(item))
 
     def mask(self, item: int) -> bytes:
         assert self.shards.masks is not None, "there are masks"
-        try:
-            contents = self.shards.masks.contents(item)
-        except FetchError as error:
-            raise ValueError(str(error)) from None
-        return self.shards.masks.whole(item, contents)
+        return self.shards.masks.contents(item)
 
-    def mask_loader(self) -> LoadMasks | None:
-        from tfpipe.data.sources.packed.crops import mask_loader
+    def file_reader(self) -> ReadFiles:
+        from tfpipe.data.sources.packed.crops import file_reader
 
-        if self.shards.masks is None or self.catalog.masks is None:
-            return None
-        return mask_loader(self.shards.masks, self.catalog.masks)
+        return file_reader(self.shards, self.catalog.paths)
 
-    def loader(self) -> LoadImages:
-        from tfpipe.data.sources.packed.crops import file_loader
+    def mask_reader(self) -> ReadFiles | None:
+        from tfpipe.data.sources.packed.crops import file_reader
 
-        return file_loader(self.shards, self.catalog.paths)
+        masks, paths = self.shards.masks, self.catalog.masks
+        return None if masks is None or paths is None else file_reader(masks, paths)
 
     def reader(self) -> "Callable[[tf.Tensor], tf.Tensor] | None":
         from tfpipe.data.sources.packed.crops import range_reader
@@ -113,8 +103,3 @@ class ShardSplit(RecordSplit):
 
     def name(self, item: int) -> str:
         return self.shards.name(item, self.catalog.paths)
-
-    def cause(self, error: "tf.errors.OpError") -> str | None:
-        from tfpipe.data.runtime.op_errors import reason
-
-        return f"{reason(error)}; {self.remedy}" if reason(error).startswith("record ") else None

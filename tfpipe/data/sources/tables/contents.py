@@ -23,8 +23,6 @@ from tfpipe.util.files import stamp
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
 
-# End of the names of copies by earlier versions, which are no tables.
-COPY = ".images.arrow"
 WRITE_AGAIN = "write the table again, and delete the copy of its images, images-* in its folder *.catalog"
 
 

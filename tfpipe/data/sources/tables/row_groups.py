@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -33,9 +33,6 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.util.locks import waiting_lock
 from tfpipe.util.made_from import MadeFrom
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 FORMAT = 1
 # Name of the form of copies without images.
@@ -261,8 +258,3 @@ class RowGroupSplit(RecordSplit):
 
     def name(self, item: int) -> str:
         return f"{self.images.origin(item)}, of {self.catalog.paths[item]}"
-
-    def cause(self, error: "tf.errors.OpError") -> str | None:
-        from tfpipe.data.runtime.op_errors import reason
-
-        return f"{reason(error)}; {self.remedy}" if reason(error).startswith("record ") else None

@@ -24,7 +24,7 @@ from tfpipe.data.sources.remote.url_path import AnyPath
 from tfpipe.data.sources.rows import Rows
 from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.sources.tables.columns import read_rows, text_columns
-from tfpipe.data.sources.tables.contents import COPY, locate
+from tfpipe.data.sources.tables.contents import locate
 from tfpipe.data.sources.tables.formats import FORMATS, FURTHER, PARQUET, holds_bytes, read_table
 from tfpipe.data.sources.tables.row_groups import RowGroups, RowGroupSplit, without_bytes
 from tfpipe.data.split import Split
@@ -83,7 +83,7 @@ class Table(BaseSource):
 
     def found(self, split: str) -> Sequence[AnyPath]:
         """Returns the files of a split, with those of further endings."""
-        return data_files(self.about, split, self.config.remote, ends_with(self.suffixes, COPY))
+        return data_files(self.about, split, self.config.remote, ends_with(self.suffixes))
 
     def _not_used(self) -> Ledger:
         """Returns a ledger with the tables of no split, and files of further endings."""
