@@ -87,10 +87,15 @@ class RecordSplit(Split):
 
 @dataclass(frozen=True, eq=False)
 class OwnSplit(RecordSplit):
-    """A split of a user's own source."""
+    """A split whose images a function reads, such as that of a user's own source."""
 
     read_image: Callable[[int], bytes]
     """An image's number -> its file. Raises OSError or ValueError."""
+    origin: Callable[[int], str] | None = None
+    """An image's number -> the place of its bytes, for a message; None if its name says it."""
 
     def image(self, item: int) -> bytes:
         return self.read_image(item)
+
+    def name(self, item: int) -> str:
+        return super().name(item) if self.origin is None else f"{self.origin(item)}, of {self.catalog.paths[item]}"

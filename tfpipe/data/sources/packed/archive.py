@@ -23,7 +23,7 @@ from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
 from tfpipe.data.catalog.table import TableStore, catalog_folders
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.catalogs import Classes, catalog_of
-from tfpipe.data.sources.data_files import NEITHER, check_files, data_files, ends_with, not_used
+from tfpipe.data.sources.data_files import NEITHER, check_files, data_files, ends_with
 from tfpipe.data.sources.packed.archive_boxes import with_box_file
 from tfpipe.data.sources.packed.members import Member, read_member, size_of, tar_members, zip_members
 from tfpipe.data.sources.packed.scan import THREADS, ScannedRows, ScannedSource, rows_of
@@ -103,8 +103,6 @@ class Archive(ScannedSource):
         numbers = {name: number for number, name in enumerate(classes)}
         catalog = catalog_of(config, split, rows, Classes(classes, numbers), self.display_name, labels)
         catalog.ledger.update(ledger)
-        if split == "train":
-            catalog.ledger.update(self._left_out())
         return catalog, shards
 
     def _store(self, images: ScannedRows, box_file: Path, split: str, world: World) -> TableStore:
@@ -123,9 +121,8 @@ class Archive(ScannedSource):
         """Returns the images of the archives that hold a split, of other splits too."""
         return self.scanned(split if split == "train" or self._apart else "train", world)
 
-    def _left_out(self) -> Ledger:
-        """Returns a ledger of the archives that are not used, in the place of training data."""
-        ledger = not_used(self.shards_of(NEITHER))
+    def unused(self) -> Ledger:
+        ledger = super().unused()
         files = {path for split in ("train", "test", NEITHER) for path in self._files(split, *COMPRESSED)}
         unread = sorted(path.name for path in filter(holds_no_images, files))
         ledger.add_all("archives of no images by their names", unread)

@@ -11,11 +11,12 @@ import numpy as np
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders
+from tfpipe.data.sources.data_files import NEITHER, not_used
 from tfpipe.data.sources.packed.members import Member
 from tfpipe.data.sources.packed.shards import Deflated, Records, Shards
 from tfpipe.data.sources.packed.stored import Stored
 from tfpipe.data.sources.remote.ranges import RemoteFiles
-from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, stamps_of
+from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, stamped_files
 from tfpipe.data.sources.rows import Rows, Texts
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -92,13 +93,16 @@ class ScannedSource(Stored):
         for split in ("train", "test") if test and self.about.test_path is not None else ("train",):
             self.checked(split)
 
+    def unused(self) -> Ledger:
+        return not_used(self.shards_of(NEITHER))
+
     def scanned(self, split: str, world: World) -> ScannedRows:
         """Returns the images of a split: maps the stored scan, or makes it with all ranks together.
 
         Its catalog, train.catalog, or a.catalog if the config names a.tar, lies next to the shards or in `data.index`.
         Raises ConfigError if shards cannot be read; the message names up to 20 of them.
         """
-        shards = world.from_rank0(lambda: _stamped(self.checked(split)))
+        shards = world.from_rank0(lambda: stamped_files(self.checked(split)))
         folder = shards[0][0].parent
         # Of several archives in a folder, each that a config names has a scan of its own.
         named = shards[0][0] if shards[0][0] in (self.about.path, self.about.test_path) else folder / split
@@ -183,13 +187,3 @@ def rows_of(
         np.zeros(len(images), np.int32),
         more={**columns, **more},
     )
-
-
-def _stamped(shards: Sequence[AnyPath]) -> Stamped:
-    """Returns the shards with their stamps; raises ConfigError if one cannot be reached."""
-    stamped: Stamped = []
-    for path, stamp in zip(shards, stamps_of(shards), strict=True):
-        if isinstance(stamp, OSError):
-            raise ConfigError(f"cannot read {path}: {stamp.strerror}")
-        stamped.append((path, stamp))
-    return stamped

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import as_file
 from tfpipe.data.sources.catalogs import apply_settings
@@ -47,12 +48,18 @@ class Stored(BaseSource):
                 )
         check_split(split)
         catalog, shards = self.load(split, world)
+        if split == "train":
+            catalog.ledger.update(self.unused())
         catalog = replace(catalog, jpeg=shards.jpeg, display_name=self.display_name)
         return self.split_of(apply_settings(self.config, catalog, show=world.rank == 0), shards, world)
 
     @abstractmethod
     def load(self, split: str, world: World) -> tuple[Catalog, Shards]:
         """Returns the catalog of a split, and the location of its records; raises ConfigError as `open` does."""
+
+    def unused(self) -> Ledger:
+        """Returns a ledger of the files next to the data that are not used."""
+        return Ledger()
 
     def split_of(self, catalog: Catalog, shards: Shards, world: World) -> "ShardSplit":
         """Returns the split of a catalog whose records are in `shards`."""

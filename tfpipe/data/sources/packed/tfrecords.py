@@ -15,7 +15,7 @@ from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.catalogs import Classes, catalog_of
-from tfpipe.data.sources.data_files import NEITHER, RECORDS, check_files, data_files, not_used
+from tfpipe.data.sources.data_files import RECORDS, check_files, data_files
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, is_sound, masked, parse_example
 from tfpipe.data.sources.packed.manifest import PREFIX
 from tfpipe.data.sources.packed.members import Member
@@ -81,8 +81,6 @@ class TfRecords(ScannedSource):
         # Boxes that have a label of their own are of another class than their image, whichever.
         others = Classes(classes, dict.fromkeys(rows.box_labels.names, len(classes)))
         catalog = catalog_of(config, split, rows, others, self.display_name, labels)
-        if split == "train":
-            catalog.ledger.update(not_used(self.shards_of(NEITHER)))
         return catalog, images.as_shards(labels, self.opened(images.shards))
 
 

@@ -21,7 +21,7 @@ from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
 from tfpipe.data.catalog.types import ROUNDED, Catalog, first_rounded
 from tfpipe.data.sources.catalogs import catalog_of, classes_of
-from tfpipe.data.sources.data_files import NEITHER, check_files, data_files, ends_with, not_used
+from tfpipe.data.sources.data_files import check_files, data_files, ends_with
 from tfpipe.data.sources.packed.members import Member, read_member, size_of, tar_members
 from tfpipe.data.sources.packed.scan import ScannedRows, ScannedSource, rows_of
 from tfpipe.data.sources.packed.shards import Shards
@@ -92,8 +92,6 @@ class WebDataset(ScannedSource):
             train = self._rows(self.scanned("train", world))
         classes = classes_of(config, train, self.display_name)
         catalog = catalog_of(config, split, rows, classes, self.display_name)
-        if split == "train":
-            catalog.ledger.update(not_used(self.shards_of(NEITHER)))
         shards, masks = images.as_shards(catalog.labels, self.opened(images.shards)), None
         if config.targets.kind == "mask":
             shards = replace(shards, masks=images.checked(_masks(rows, shards)))

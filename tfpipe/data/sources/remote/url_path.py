@@ -120,6 +120,16 @@ def stamps_of(paths: Sequence[AnyPath]) -> list[Stamp | OSError]:
     return [_stamp(path, next(stamps)) if isinstance(path, UrlPath) else _local_stamp(path) for path in paths]
 
 
+def stamped_files(paths: Sequence[AnyPath]) -> list[tuple[AnyPath, Stamp]]:
+    """Returns files with their stamps; raises ConfigError if one cannot be reached."""
+    stamped = []
+    for path, stamp in zip(paths, stamps_of(paths), strict=True):
+        if isinstance(stamp, OSError):
+            raise ConfigError(f"cannot read {path}: {stamp.strerror}")
+        stamped.append((path, stamp))
+    return stamped
+
+
 def _local_stamp(path: Path) -> Stamp | OSError:
     try:
         status = path.stat()

@@ -11,8 +11,6 @@ import pyarrow as pa
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.class_folders import BySplit
 from tfpipe.data.catalog.labels import in_test_share
-from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.records import OwnSplit
 from tfpipe.data.sources.remote.url_path import AnyPath
 from tfpipe.data.sources.rows import Rows
 from tfpipe.data.sources.tables.contents import byte_ranges
@@ -99,9 +97,6 @@ class InMemory(Table):
         return ArrowImages(
             table._replace(order=rows.row if table.order is None else table.order[rows.row]), self.about.columns.bytes
         )
-
-    def split_of(self, catalog: Catalog, world: World, images: TableImages) -> OwnSplit:
-        return OwnSplit(self.config, catalog, world, images.contents)
 
     def read(self, path: Path, texts: Sequence[str], images: str) -> pa.Table:
         table = self._named(path)

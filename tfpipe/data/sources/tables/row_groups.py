@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -23,7 +22,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
-from tfpipe.data.sources.records import RecordSplit
 from tfpipe.data.sources.remote.cache import BlockKey, Cache
 from tfpipe.data.sources.remote.copies import CopiedFiles, Parts
 from tfpipe.data.sources.remote.url_path import Positioned, UrlPath, stamps_of
@@ -245,16 +243,3 @@ class _Piece(Positioned):
         data = self._data[max(self._at - self._start, 0) : max(end - self._start, 0)]
         self._at = end
         return data
-
-
-@dataclass(frozen=True, eq=False)
-class RowGroupSplit(RecordSplit):
-    """A split whose images are in row groups behind URLs."""
-
-    images: RowGroups
-
-    def image(self, item: int) -> bytes:
-        return self.images.contents(item)
-
-    def name(self, item: int) -> str:
-        return f"{self.images.origin(item)}, of {self.catalog.paths[item]}"

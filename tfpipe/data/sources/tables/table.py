@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -18,7 +18,9 @@ from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.catalogs import apply_settings, catalog_of, classes_of
 from tfpipe.data.sources.data_files import NEITHER, check_files, check_split, data_files, ends_with, not_used
 from tfpipe.data.sources.files import kind_of, storage_of
+from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.packed.stored import ShardSplit
+from tfpipe.data.sources.records import OwnSplit
 from tfpipe.data.sources.remote.copies import CopiedFiles, local_files
 from tfpipe.data.sources.remote.url_path import AnyPath
 from tfpipe.data.sources.rows import Rows
@@ -26,7 +28,7 @@ from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.sources.tables.columns import read_rows, text_columns
 from tfpipe.data.sources.tables.contents import locate
 from tfpipe.data.sources.tables.formats import FORMATS, FURTHER, PARQUET, holds_bytes, read_table
-from tfpipe.data.sources.tables.row_groups import RowGroups, RowGroupSplit, without_bytes
+from tfpipe.data.sources.tables.row_groups import RowGroups, without_bytes
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -36,6 +38,9 @@ logger = logging.getLogger(__name__)
 
 class TableImages(Protocol):
     """Images that tables hold."""
+
+    origin: Callable[[int], str] | None = None
+    """An image's number -> the place of its bytes, for a message; None if its name says it."""
 
     def contents(self, item: int) -> bytes:
         """Returns the file of image `item`."""
@@ -156,8 +161,9 @@ class Table(BaseSource):
 
     def split_of(self, catalog: Catalog, world: World, images: Any) -> Split:
         """Returns the split whose images are those of `images`."""
-        kind = RowGroupSplit if isinstance(images, RowGroups) else ShardSplit
-        return kind(self.config, catalog, world, images)
+        if isinstance(images, Shards):
+            return ShardSplit(self.config, catalog, world, images)
+        return OwnSplit(self.config, catalog, world, images.contents, images.origin)
 
     def stored(self, tables: Sequence[Path]) -> bool:
         """Returns whether the tables hold the images' bytes.
