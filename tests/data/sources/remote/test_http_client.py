@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.support.commands import run
 from tests.support.server import Server, serving
 from tfpipe.config import Remote
-from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
-from tfpipe.data.sources.remote.http_client import HttpClient, HttpRequest, open_http_client
+from tfpipe.data.sources.remote.fetcher import ByteRange, Fetcher, FetchError
+from tfpipe.data.sources.remote.http_client import HttpClient, open_http_client
 
 ABSENT = "http://files.invalid"
 
@@ -149,7 +149,7 @@ def test_it_does_without_pycurl(server: Server, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_connection_serves_one_request_after_another_and_a_lost_one_is_replaced(server: Server) -> None:
     client = HttpClient(Remote(concurrency=1), str)
-    requests = [HttpRequest(f"{server.url}/0.JPEG")] * 3
+    requests = [ByteRange(f"{server.url}/0.JPEG")] * 3
     try:
         assert client.get(requests) == [b"content"] * 3
         server.stop()  # drops the connection that is open

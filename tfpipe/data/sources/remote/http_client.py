@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.request import getproxies
 
 from tfpipe.config import Remote
 from tfpipe.data.sources.remote import file_systems
-from tfpipe.data.sources.remote.file_systems import IGNORES_RANGES, check_part, ends_early
+from tfpipe.data.sources.remote.file_systems import IGNORES_RANGES, ByteRange, check_part, ends_early
 from tfpipe.data.sources.remote.request_errors import (
     ClientConnectorCertificateError,
     ClientConnectorError,
@@ -27,7 +27,6 @@ from tfpipe.data.sources.remote.request_errors import (
     ServerDisconnectedError,
     StatusError,
 )
-from tfpipe.util.files import Stamp
 
 logger = logging.getLogger(__name__)
 
@@ -38,21 +37,10 @@ PLAIN = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+/[A-Za-z0-9/._~?&=+,-]*")
 Result = bytes | Exception
 
 
-class HttpRequest(NamedTuple):
-    """A request for a URL's content, or for its bytes `start` to `end`."""
-
-    url: str
-    start: int = 0
-    end: int | None = None
-    stamp: Stamp | None = None  # the version of the file that the bytes must be of
-    exact: bool = True  # False: of a server that ignores ranges, the start of its response is taken
-    fresh: bool = False  # by a connection of its own; libcurl itself repeats a request when an open connection is lost
-
-
 class _Batch:
     """Requests of one call, and their results as far as they have come."""
 
-    def __init__(self, requests: Sequence[HttpRequest], done: Callable[[list[Any]], None]) -> None:
+    def __init__(self, requests: Sequence[ByteRange], done: Callable[[list[Any]], None]) -> None:
         self.requests, self.done = requests, done
         self._results: list[Result | None] = [None] * len(requests)
         self._missing = len(requests)
@@ -70,7 +58,7 @@ class _Transfer:
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
-        self.request, self.batch, self.number = HttpRequest(""), _Batch((), lambda _: None), 0
+        self.request, self.batch, self.number = ByteRange(""), _Batch((), lambda _: None), 0
         self._chunks: list[bytes] = []
         self._headers: dict[str, str] = {}
         self._size = self._most = 0
@@ -138,7 +126,7 @@ class HttpClient:
         self._thread: threading.Thread | None = None
         self._wake = -1
 
-    def get(self, requests: Sequence[HttpRequest]) -> list[Result]:
+    def get(self, requests: Sequence[ByteRange]) -> list[Result]:
         """Returns each content or error; raises CancelledError if the client is closed, or was closed meanwhile."""
         ended, results = threading.Event(), list[Result]()
 
@@ -152,7 +140,7 @@ class HttpClient:
             raise CancelledError
         return results
 
-    async def get_async(self, request: HttpRequest) -> bytes:
+    async def get_async(self, request: ByteRange) -> bytes:
         """Returns the content, by a new connection; raises the error.
 
         Raises asyncio.CancelledError if the client is closed, or was closed meanwhile.
@@ -177,7 +165,7 @@ class HttpClient:
         self.submit([request._replace(fresh=True)], done)
         return await answer
 
-    def submit(self, requests: Sequence[HttpRequest], done: Callable[[list[Result]], None]) -> None:
+    def submit(self, requests: Sequence[ByteRange], done: Callable[[list[Result]], None]) -> None:
         """Makes requests, and calls `done` in the client's thread with their results; with [] if it is closed."""
         if not requests:
             return done([])
@@ -241,7 +229,7 @@ class HttpClient:
             self._running[transfer.handle] = transfer
             multi.add_handle(transfer.handle)
 
-    def _prepare(self, handle: Any, request: HttpRequest) -> None:
+    def _prepare(self, handle: Any, request: ByteRange) -> None:
         url, start, end, _, _, fresh = request
         handle.setopt(self._curl.URL, url if PLAIN.fullmatch(url) else self._quote(url))
         if self._proxies is not None:
