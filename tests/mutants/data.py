@@ -65,8 +65,8 @@ MUTANTS = (
     # Tables, tar shards, TFRecords and archives.
     Mutant(
         "data/sources/tables/columns.py",
-        "values[first] for name, values",
-        "values[: len(first)] for name, values",
+        "return rows.taken(first)",
+        "return rows.taken(np.arange(len(first)))",
         "data/sources/tables/test_columns.py",
     ),
     Mutant(

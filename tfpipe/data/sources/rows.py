@@ -87,7 +87,7 @@ class Rows(NamedTuple):
 
     @property
     def ledger(self) -> Ledger:
-        """What `left_out` counts."""
+        """The counts of `left_out`."""
         return Ledger(self.left_out)
 
     @property

@@ -288,7 +288,6 @@ def _merged(rows: Rows) -> Rows:
     labels[images[rows.labels.numbers != labels[images]]] = -1
     order = np.argsort(images, kind="stable")
     order = order[np.isfinite(rows.boxes[order]).all(axis=1)]
-
     return rows.taken(first)._replace(
         labels=Texts(labels, rows.labels.names),
         box_images=images[order],
