@@ -1,4 +1,4 @@
-"""Fetches URLs through fsspec, many at once; retries requests whose failure may be temporary."""
+"""Fetches URLs by libcurl or fsspec, many at once; retries requests whose failure may be temporary."""
 
 import asyncio
 import atexit
@@ -23,9 +23,8 @@ from tfpipe.data.sources.remote.file_systems import (
     close_file_systems,
     ends_early,
     open_file_system,
-    read_url,
 )
-from tfpipe.data.sources.remote.http_client import HttpClient, open_http_client
+from tfpipe.data.sources.remote.http_client import HttpClient
 from tfpipe.data.sources.remote.request_errors import is_missing, may_pass, reason, status_of
 from tfpipe.errors import TfpipeError
 from tfpipe.util.files import Stamp
@@ -35,7 +34,7 @@ T = TypeVar("T")
 # a half, so that requests that failed together are not repeated together. Eight pauses take at least 32 s.
 PAUSE_S = 0.25
 LONGEST_PAUSE_S = 60.0
-HTTP = ("http://", "https://")
+HTTP, WEB = ("http://", "https://"), {"http", "https"}
 # Start of a FetchError's message, "cannot fetch URL: REASON".
 CANNOT_FETCH = "cannot fetch "
 # Seconds after which the version of a file that is read by parts is asked for again, if answers do not state it.
@@ -123,10 +122,9 @@ class Fetcher:
         self._turns = asyncio.Semaphore(config.concurrency)
         self._look_s: dict[str, float] = {}  # when to ask for a file's version again, by time.monotonic
         schemes = sorted({url.partition("://")[0] for url in urls})
-        self._systems = {scheme: open_file_system(scheme, config) for scheme in schemes}
+        self._systems = {scheme: open_file_system(scheme, config) for scheme in schemes if scheme not in WEB}
         self._cache = None if config.cache is None else Cache(config)
-        http = next((system for scheme, system in self._systems.items() if scheme in ("http", "https")), None)
-        self._http = open_http_client(config, lambda url: str(http.encode_url(url))) if http else None
+        self._http = None if WEB.isdisjoint(schemes) else HttpClient(config)
         self._requests = _Requests(partial(close_file_systems, list(self._systems.values())))
         close = weakref.finalize(self, _close, self._requests, self._http)
         # By atexit, whose order is known, not by weakref: requests must be cancelled before pipelines are closed
@@ -160,7 +158,7 @@ class Fetcher:
 
     def stamps(self, urls: Sequence[str]) -> list[Stamp | FetchError]:
         """Returns each URL's size in bytes and its ETag or time of change, as far as stated, or the error."""
-        return self._all(lambda request: self._stamp(request.url), list(map(ByteRange, urls)))
+        return self._data([ByteRange(url, 0, 1, exact=False, about=True) for url in urls])
 
     def names(self, folders: Sequence[str]) -> list[set[str]]:
         """Returns the base names in each folder of an object store; an empty set for a folder that does not exist.
@@ -176,6 +174,8 @@ class Fetcher:
         """
 
         async def listing(request: ByteRange) -> list[tuple[str, bool]]:
+            if request.url.startswith(HTTP):
+                raise ValueError("web servers list no folders")
             system, path = self._system(request.url), request.url.rstrip("/")
             own = system._strip_protocol(path).rstrip("/")  # stores may list the folder itself as an empty object
             entries = await system._ls(path, detail=True)
@@ -216,39 +216,46 @@ class Fetcher:
         info = {name.lower(): value for name, value in (await self._system(url)._info(url)).items()}
         return Stamp(info.get("size"), next((str(info[name]) for name in VERSIONS if info.get(name)), None))
 
-    async def _contents(self, request: ByteRange) -> bytes:
-        url, start, end, stamp, exact, _ = request
+    async def _contents(self, request: ByteRange) -> Any:
+        """Returns the bytes or the stamp that a request asks for."""
+        url, start, end, stamp, exact, _, about = request
+        if self._http is not None and url.startswith(HTTP):
+            return await self._http.get_async(request)
+        if about:
+            return await self._stamp(url)
+        system = self._system(url)
         try:
-            data = await read_url(self._system(url), request)
+            data = await (system._cat_file(url) if end is None else system._cat_file(url, start=start, end=end))
         except Exception as error:
             if not exact and status_of(error) == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # an empty file
                 return b""
             raise
         if end is not None and exact and len(data) != end - start:
             raise ends_early(start + len(data), end)
-        if stamp is not None and not url.startswith(HTTP):
+        if stamp is not None:
             await self._look_at(url, stamp)
         return data
 
     def _system(self, url: str) -> Any:
         return self._systems[url.partition("://")[0]]
 
-    def _data(self, requests: Sequence[ByteRange]) -> list[bytes | FetchError]:
-        """Returns what each request asks for, or the error."""
+    def _data(self, requests: Sequence[ByteRange]) -> list[Any]:
+        """Returns the bytes or the stamp that each request asks for, or the error."""
         client, began_s = self._http, time.monotonic()
         if client is None or not all(request.url.startswith(HTTP) for request in requests):
             return self._all(self._contents, requests)
         try:
             results: list[Any] = list(client.get(requests))
             failed = {number: error for number, error in enumerate(results) if isinstance(error, Exception)}
-            repeated = {number: requests[number] for number in failed if not self._is_final(failed[number], 1)}
+            final = {number for number, error in failed.items() if self._is_final(error, 1)}
+            repeated = {number: requests[number]._replace(fresh=True) for number in failed if number not in final}
 
             async def repeat() -> list[bytes | FetchError]:
                 return await asyncio.gather(
                     *(self._tried(partial(client.get_async, each), each.url, began_s, 1) for each in repeated.values())
                 )
 
-            for number in failed.keys() - repeated.keys():
+            for number in final:
                 results[number] = self._error(failed[number], requests[number].url, 1, began_s)
             for number, result in zip(repeated, self._requests.run(repeat) if repeated else [], strict=True):
                 results[number] = result

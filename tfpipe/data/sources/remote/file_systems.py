@@ -1,8 +1,7 @@
-"""fsspec's file systems, one for a scheme of URLs."""
+"""Requests for bytes of URLs, and fsspec's file systems, one for a scheme of URLs other than those of HTTP."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from tfpipe.config import Remote
@@ -26,7 +25,7 @@ VERSIONS = (
     "created",
 )
 # Headers of an answer to a request for a part of a file.
-OF_PARTS = ("content-range", *VERSIONS)
+OF_PARTS = ("content-range", "content-length", *VERSIONS)
 CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)", re.IGNORECASE)
 
 
@@ -39,6 +38,7 @@ class ByteRange(NamedTuple):
     stamp: Stamp | None = None  # the version of the file that the bytes must be of, None for any
     exact: bool = True  # False: of a server that ignores ranges, the start of its response is taken
     fresh: bool = False  # by a connection of its own; libcurl itself repeats a request when an open connection is lost
+    about: bool = False  # the file's stamp is asked for, and not the bytes
 
 
 class TooLong(ValueError):
@@ -96,8 +96,6 @@ def open_file_system(scheme: str, config: Remote) -> Any:
     except ValueError as error:
         raise ConfigError(f"{scheme}:// is no scheme that fsspec knows: {error}") from error
     options = dict(config.options)
-    if scheme in ("http", "https"):
-        options.setdefault("get_client", _http_client)
     try:
         if scheme == "s3":
             pool = {"max_pool_connections": config.concurrency, "retries": {"max_attempts": 0}}
@@ -115,44 +113,6 @@ def open_file_system(scheme: str, config: Remote) -> Any:
     if scheme == "s3":
         system.retries = 1
     return system
-
-
-async def _http_client(**options: Any) -> Any:
-    import aiohttp
-
-    # No connection limit: the Fetcher's semaphore limits the concurrency.
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), **options)
-
-
-async def read_url(system: Any, request: ByteRange) -> bytes:
-    """Returns what a request asks for, fewer bytes if the content ends before.
-
-    Raises ValueError if the server ignores ranges, or the file has another version than is meant, as far as the answer
-    says it; TooLong; or an error of the file system.
-    """
-    url, start, end, stamp, exact, _ = request
-    if system.protocol != ("http", "https"):
-        return await (system._cat_file(url) if end is None else system._cat_file(url, start=start, end=end))
-    options, chunks, size = dict(system.kwargs), [], 0
-    if end is not None:
-        asked = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
-        options["headers"] = {**options.get("headers", {}), **asked}
-    # As system._cat_file, which reads all that is sent, however much.
-    session = await system.set_session()
-    async with session.get(system.encode_url(url), **options) as response:
-        system._raise_not_found_for_status(response, url)
-        if end is not None and response.status == HTTPStatus.PARTIAL_CONTENT:
-            check_part({name.lower(): value for name, value in response.headers.items()}, start, end, stamp)
-        elif end is not None and exact:
-            raise ValueError(IGNORES_RANGES)
-        async for chunk in response.content.iter_any():
-            chunks.append(chunk)
-            size += len(chunk)
-            if end is not None and size > end - start:
-                break
-            if size > MAX_BYTES:
-                raise too_long()
-    return b"".join(chunks)[: None if end is None else end - start]
 
 
 async def close_file_systems(systems: Iterable[Any]) -> None:

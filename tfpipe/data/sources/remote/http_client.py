@@ -1,7 +1,6 @@
-"""An HTTP client for many requests at once: libcurl, whose requests take a fraction of the CPU time of aiohttp's."""
+"""An HTTP client for many requests at once: libcurl, whose requests take a fraction of the CPU time of Python's."""
 
 import asyncio
-import logging
 import os
 import re
 import select
@@ -15,11 +14,12 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 from urllib.request import getproxies
 
 from tfpipe.config import Remote
 from tfpipe.data.sources.remote import file_systems
-from tfpipe.data.sources.remote.file_systems import IGNORES_RANGES, ByteRange, check_part, ends_early
+from tfpipe.data.sources.remote.file_systems import IGNORES_RANGES, VERSIONS, ByteRange, check_part, ends_early
 from tfpipe.data.sources.remote.request_errors import (
     ClientConnectorCertificateError,
     ClientConnectorError,
@@ -27,14 +27,17 @@ from tfpipe.data.sources.remote.request_errors import (
     ServerDisconnectedError,
     StatusError,
 )
+from tfpipe.errors import ConfigError
+from tfpipe.util.files import Stamp
 
-logger = logging.getLogger(__name__)
-
-REDIRECTS = 10  # as many as aiohttp follows
+REDIRECTS = 10
 # URLs that need no quoting.
 PLAIN = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+/[A-Za-z0-9/._~?&=+,-]*")
 
-Result = bytes | Exception
+# Characters that are left as they are in others; a percent sign, if it does not begin an escape, is none.
+SAFE, PERCENT = "%:/?#[]@!$&'()*+,;=~", re.compile("%(?![0-9A-Fa-f]{2})")
+
+Result = bytes | Stamp | Exception
 
 
 class _Batch:
@@ -85,14 +88,16 @@ class _Transfer:
 
     def result(self, status: int, failure: Exception | None) -> Result:
         """Returns the content, or the error, once libcurl has ended with `failure`."""
-        _, start, end, stamp, exact, _ = self.request
+        _, start, end, stamp, exact, _, about = self.request
         is_cut = self._size > self._most
         if failure is not None and not is_cut:
             return failure
-        if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and not exact:  # an empty file
-            return b""
-        if status >= HTTPStatus.BAD_REQUEST:
+        if status >= HTTPStatus.BAD_REQUEST and (exact or status != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE):
             return StatusError(status)
+        if about:
+            return self._stamp()
+        if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # an empty file
+            return b""
         if end is not None and exact and status != HTTPStatus.PARTIAL_CONTENT:
             return ValueError(IGNORES_RANGES)
         if end is None and is_cut:
@@ -105,6 +110,12 @@ class _Transfer:
         data = b"".join(self._chunks)[: self._most]
         return ends_early(start + len(data), end) if end is not None and exact and start + len(data) != end else data
 
+    def _stamp(self) -> Stamp:
+        """Returns the size of the file and its ETag or time of change, as far as the answer states them."""
+        size = self._headers.get("content-range", "/" + self._headers.get("content-length", "")).rpartition("/")[2]
+        version = next((self._headers[name] for name in VERSIONS if name in self._headers), None)
+        return Stamp(int(size) if size.isdecimal() else None, version)
+
 
 class HttpClient:
     """A thread that makes HTTP requests, at most `data.remote.concurrency` at once; each is tried once.
@@ -112,14 +123,17 @@ class HttpClient:
     It starts with the first request. Connections stay open.
     """
 
-    def __init__(self, config: Remote, quote: Callable[[str], str]) -> None:
-        """Opens no connection; `quote` is for URLs with characters that HTTP does not allow."""
-        self._curl, self._quote = _import_curl(), quote
+    def __init__(self, config: Remote) -> None:
+        """Opens no connection; raises ConfigError if pycurl is missing, or `data.remote.options` cannot be used."""
+        self._curl = _import_curl()
         self._options, self._proxies = _options(self._curl, config)
         self._lock, self._closed = threading.Lock(), False
         self._waiting: deque[tuple[_Batch, int]] = deque()
         self._running: dict[Any, _Transfer] = {}  # by their handles
-        self._idle = [self._new_transfer()]  # here, since it fails if an option cannot be used
+        try:
+            self._idle = [self._new_transfer()]
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"data.remote.options: http:// cannot be used with these: {error}") from error
         self._limit = config.concurrency
         self._watched: set[int] = set()  # files of connections
         self._due_s: float | None = None  # when libcurl wants to be called, by time.monotonic
@@ -140,8 +154,8 @@ class HttpClient:
             raise CancelledError
         return results
 
-    async def get_async(self, request: ByteRange) -> bytes:
-        """Returns the content, by a new connection; raises the error.
+    async def get_async(self, request: ByteRange) -> Any:
+        """Returns the content or the stamp; raises the error.
 
         Raises asyncio.CancelledError if the client is closed, or was closed meanwhile.
         """
@@ -162,7 +176,7 @@ class HttpClient:
             else:
                 answer.set_result(results[0])
 
-        self.submit([request._replace(fresh=True)], done)
+        self.submit([request], done)
         return await answer
 
     def submit(self, requests: Sequence[ByteRange], done: Callable[[list[Result]], None]) -> None:
@@ -230,8 +244,8 @@ class HttpClient:
             multi.add_handle(transfer.handle)
 
     def _prepare(self, handle: Any, request: ByteRange) -> None:
-        url, start, end, _, _, fresh = request
-        handle.setopt(self._curl.URL, url if PLAIN.fullmatch(url) else self._quote(url))
+        url, start, end, *_ = request
+        handle.setopt(self._curl.URL, url if PLAIN.fullmatch(url) else quote(PERCENT.sub("%25", url), SAFE))
         if self._proxies is not None:
             handle.setopt(self._curl.PROXY, self._proxies.get(url.partition("://")[0], ""))
         if end is None:
@@ -240,7 +254,7 @@ class HttpClient:
             handle.setopt(self._curl.RANGE, f"{start}-{end - 1}")
         # "" for all encodings that libcurl knows; a part of an encoded file is of no use.
         handle.setopt(self._curl.ACCEPT_ENCODING, "" if end is None else "identity")
-        handle.setopt(self._curl.FRESH_CONNECT, fresh)
+        handle.setopt(self._curl.FRESH_CONNECT, request.fresh)
 
     def _new_transfer(self) -> _Transfer:
         handle = self._curl.Curl()
@@ -306,36 +320,33 @@ class HttpClient:
             batch.done([])
 
 
-def open_http_client(config: Remote, quote: Callable[[str], str]) -> HttpClient | None:
-    """Returns a client; None without pycurl, or if `data.remote.options` has any that only aiohttp understands."""
-    options = config.options.get("client_kwargs", {})
-    if not config.options.keys() <= {"headers", "client_kwargs"} or not options.keys() <= {"headers", "trust_env"}:
-        return None
-    try:
-        return HttpClient(config, quote)
-    except ModuleNotFoundError:
-        return None
-    except ImportError as error:
-        logger.warning("libcurl cannot be loaded, so aiohttp makes the requests, at more CPU time: %s", error)
-        return None
-    except (TypeError, ValueError):  # an option that has a wrong type: aiohttp says so
-        return None
-
-
 def _import_curl() -> Any:
     """Imports pycurl so that it uses its own libcurl and OpenSSL: TensorFlow exports others under the same names."""
     flags = sys.getdlopenflags()
     sys.setdlopenflags(flags | os.RTLD_DEEPBIND)
     try:
         import pycurl
+    except ImportError as error:
+        raise ConfigError(
+            f"http:// and https:// URLs need a package that is missing ({error}): pip install 'tfpipe[remote]'"
+        ) from error
     finally:
         sys.setdlopenflags(flags)
     return pycurl
 
 
 def _options(curl: Any, config: Remote) -> tuple[dict[int, Any], dict[str, str] | None]:
-    """Returns libcurl's options for all requests, and the proxies by scheme; None for no proxies."""
+    """Returns libcurl's options for all requests, and the proxies by scheme; None for no proxies.
+
+    Raises ConfigError if `data.remote.options` has another option than libcurl serves.
+    """
     about = config.options.get("client_kwargs", {})
+    other = [*(config.options.keys() - {"headers", "client_kwargs"}), *(about.keys() - {"headers", "trust_env"})]
+    if other:
+        raise ConfigError(
+            f'data.remote.options: received "{other[0]}"; accepted for http:// and https://: headers, and in '
+            "client_kwargs headers and trust_env"
+        )
     headers = {**about.get("headers", {}), **config.options.get("headers", {})}
     trusted = ssl.get_default_verify_paths()
     options: dict[int, Any] = {
@@ -349,7 +360,7 @@ def _options(curl: Any, config: Remote) -> tuple[dict[int, Any], dict[str, str] 
         curl.HTTP_VERSION: curl.CURL_HTTP_VERSION_1_1,
         curl.TIMEOUT_MS: max(round(config.timeout_s * 1000), 1),
         # A semicolon ends a header without a value.
-        curl.HTTPHEADER: [f"{name}: {value}" if value else f"{name};" for name, value in headers.items()],
+        curl.HTTPHEADER: [(f"{name}: {value}" if value else f"{name};").encode() for name, value in headers.items()],
         curl.PROXY: "",  # without, libcurl takes it from the environment
     }
     files = {curl.CAINFO: trusted.cafile, curl.CAPATH: trusted.capath}
