@@ -9,9 +9,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError
-from contextlib import suppress
+from collections.abc import Sequence
+from concurrent.futures import Future
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -43,17 +42,17 @@ Result = bytes | Stamp | Exception
 class _Batch:
     """Requests of one call, and their results as far as they have come."""
 
-    def __init__(self, requests: Sequence[ByteRange], done: Callable[[list[Any]], None]) -> None:
-        self.requests, self.done = requests, done
+    def __init__(self, requests: Sequence[ByteRange]) -> None:
+        self.requests, self.future = requests, Future[list[Any]]()
         self._results: list[Result | None] = [None] * len(requests)
         self._missing = len(requests)
 
     def add(self, number: int, result: Result) -> None:
-        """Stores a result; after the last one, calls `done`."""
+        """Stores a result; the last one ends the wait for them, unless it was given up."""
         self._results[number] = result
         self._missing -= 1
-        if not self._missing:
-            self.done(self._results)
+        if not self._missing and self.future.set_running_or_notify_cancel():
+            self.future.set_result(self._results)
 
 
 class _Transfer:
@@ -61,7 +60,7 @@ class _Transfer:
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
-        self.request, self.batch, self.number = ByteRange(""), _Batch((), lambda _: None), 0
+        self.request, self.batch, self.number = ByteRange(""), _Batch(()), 0
         self._chunks: list[bytes] = []
         self._headers: dict[str, str] = {}
         self._size = self._most = 0
@@ -140,59 +139,33 @@ class HttpClient:
         self._thread: threading.Thread | None = None
         self._wake = -1
 
-    def get(self, requests: Sequence[ByteRange]) -> list[Result]:
-        """Returns each content or error; raises CancelledError if the client is closed, or was closed meanwhile."""
-        ended, results = threading.Event(), list[Result]()
-
-        def done(all_results: list[Result]) -> None:
-            results.extend(all_results)
-            ended.set()
-
-        self.submit(requests, done)
-        ended.wait()
-        if len(results) < len(requests):
-            raise CancelledError
-        return results
+    def get(self, requests: Sequence[ByteRange]) -> list[Any]:
+        """Returns each content, stamp or error; raises CancelledError if the client is closed, or was meanwhile."""
+        return self.submit(requests).result()
 
     async def get_async(self, request: ByteRange) -> Any:
-        """Returns the content or the stamp; raises the error.
+        """Returns the content or the stamp; raises the error, or asyncio.CancelledError as `get` CancelledError."""
+        (result,) = await asyncio.wrap_future(self.submit([request]))
+        if isinstance(result, Exception):
+            raise result
+        return result
 
-        Raises asyncio.CancelledError if the client is closed, or was closed meanwhile.
-        """
-        loop = asyncio.get_running_loop()
-        answer = loop.create_future()
-
-        def done(results: list[Result]) -> None:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(take, results)
-
-        def take(results: list[Result]) -> None:
-            if answer.cancelled():
-                return
-            if not results:
-                answer.cancel()
-            elif isinstance(results[0], Exception):
-                answer.set_exception(results[0])
-            else:
-                answer.set_result(results[0])
-
-        self.submit([request], done)
-        return await answer
-
-    def submit(self, requests: Sequence[ByteRange], done: Callable[[list[Result]], None]) -> None:
-        """Makes requests, and calls `done` in the client's thread with their results; with [] if it is closed."""
-        if not requests:
-            return done([])
+    def submit(self, requests: Sequence[ByteRange]) -> Future[list[Any]]:
+        """Makes requests; the future has their results, and is cancelled if the client is closed, or will be."""
+        batch = _Batch(requests)
         with self._lock:
-            if not self._closed:
-                batch = _Batch(requests, done)
+            if self._closed:
+                batch.future.cancel()
+            elif not requests:
+                batch.future.set_result([])
+            else:
                 self._waiting.extend((batch, number) for number in range(len(requests)))
                 if self._thread is None:
                     self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
                     self._thread = threading.Thread(target=self._work, name="tfpipe-http", daemon=True)
                     self._thread.start()
-                return os.eventfd_write(self._wake, 1)
-        return done([])
+                os.eventfd_write(self._wake, 1)
+        return batch.future
 
     def close(self) -> None:
         """Gives up the requests in flight and ends the thread."""
@@ -317,7 +290,7 @@ class HttpClient:
             self._closed = True
             os.close(self._wake)
         for batch in batches.values():
-            batch.done([])
+            batch.future.cancel()
 
 
 def _import_curl() -> Any:
