@@ -94,7 +94,7 @@ class _Transfer:
         if status >= HTTPStatus.BAD_REQUEST and (exact or status != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE):
             return StatusError(status)
         if about:
-            return self._stamp()
+            return self._stamp(status)
         if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # an empty file
             return b""
         if end is not None and exact and status != HTTPStatus.PARTIAL_CONTENT:
@@ -109,9 +109,10 @@ class _Transfer:
         data = b"".join(self._chunks)[: self._most]
         return ends_early(start + len(data), end) if end is not None and exact and start + len(data) != end else data
 
-    def _stamp(self) -> Stamp:
+    def _stamp(self, status: int) -> Stamp:
         """Returns the size of the file and its ETag or time of change, as far as the answer states them."""
-        size = self._headers.get("content-range", "/" + self._headers.get("content-length", "")).rpartition("/")[2]
+        sent = "0" if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE else self._headers.get("content-length", "")
+        size = self._headers.get("content-range", f"/{sent}").rpartition("/")[2]
         version = next((self._headers[name] for name in VERSIONS if name in self._headers), None)
         return Stamp(int(size) if size.isdecimal() else None, version)
 
