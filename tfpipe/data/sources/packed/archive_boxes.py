@@ -65,8 +65,8 @@ def with_box_file(
     settings = {"the images": FileList.of(rows.names).digest, "the classes": list(classes), "objects'": by_object}
     table = store.table("objects", {**settings, "columns": 3}, make, shared=True)
     assert table is not None, "boxes are always read"
-    images, boxes, labels = (table.columns[name] for name in ("images", "boxes", "labels"))
-    labels = Texts(labels, table.values["labels"])
+    images, boxes, numbers = (table.columns[name] for name in ("images", "boxes", "labels"))
+    labels = Texts(numbers, table.values["labels"])
     return rows._replace(box_images=images, boxes=boxes, box_labels=labels, sizes=table.columns.get("sizes"))
 
 

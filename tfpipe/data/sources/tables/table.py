@@ -142,8 +142,7 @@ class Table(BaseSource):
             catalog.ledger.update(world.from_rank0(self._not_used))
         masks = FileList.of(rows.more["mask"].tolist()) if "mask" in rows.more and not stored else None
         values = {name: _column(values) for name, values in rows.more.items() if name != "mask"}
-        about = {"version": files.version, "display_name": self.display_name}
-        catalog = replace(catalog, masks=masks, values=values, **about)
+        catalog = replace(catalog, masks=masks, values=values, version=files.version, display_name=self.display_name)
         catalog = apply_settings(self.config, catalog, show=world.rank == 0)
         if images is not None:
             return self.split_of(catalog, world, images)
