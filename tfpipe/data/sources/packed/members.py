@@ -78,8 +78,8 @@ def tar_members(file: IO[bytes], start: int, end: int, ledger: Ledger, *, links:
     """
     files: dict[str, Member] | None = None
     for member in _listed(file, start, end):
-        if isinstance(member, Member):
-            yield member
+        if isinstance(member, list):
+            yield from member
         elif member.isfile() and not member.name.endswith("/"):
             yield Member(member.name, member.offset_data, member.size)
         elif member.islnk() and links:
@@ -94,8 +94,8 @@ def tar_members(file: IO[bytes], start: int, end: int, ledger: Ledger, *, links:
             ledger.add("links" if member.issym() or member.islnk() else "devices and pipes", member.name)
 
 
-def _listed(file: IO[bytes], start: int, end: int) -> Iterator[Member | tarfile.TarInfo]:
-    """Yields the members of a tar file, as tarfile describes them if their headers are not ordinary."""
+def _listed(file: IO[bytes], start: int, end: int) -> Iterator[list[Member] | tarfile.TarInfo]:
+    """Yields the members of a tar file: some with ordinary headers together, any other as tarfile describes it."""
     library = core() if isinstance(getattr(file, "raw", None), io.FileIO) else None
     # An empty one, which reads the headers of another.
     tar = tarfile.TarFile(fileobj=io.BytesIO(bytes(BLOCK)), encoding="utf-8")
@@ -106,7 +106,7 @@ def _listed(file: IO[bytes], start: int, end: int) -> Iterator[Member | tarfile.
     while at + BLOCK <= end:
         if library is not None and not tar.pax_headers and not left:
             names, extents, at = library.tar(file.fileno(), at, end)
-            yield from map(Member, names.decode("utf-8", "surrogateescape").split("\0"), *extents.T.tolist())
+            yield [*map(Member, names.decode("utf-8", "surrogateescape").split("\0"), *extents.T.tolist())]
             left = pause = 0 if len(extents) >= FEWEST else min(2 * pause + 1, LONGEST_PAUSE)
         left -= left > 0
         file.seek(at)
