@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes, is_stated, left_out, numbered, targets
+from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes, left_out, numbered, sizes_of, targets
 from tfpipe.data.annotations.parse import parse_annotation
 from tfpipe.data.annotations.voc import VocObjects
 from tfpipe.data.catalog.layout import Storage
@@ -72,10 +72,11 @@ def boxes_of(catalog: Catalog, storage: Storage | None, items: np.ndarray, *, sh
     try:
         chunk_xmls = parallel(partial(read_objects, storage, len(numbers)), tasks, processes, __name__)
         for chunk, xmls in zip(chunks, progress(chunk_xmls, len(chunks), "reading boxes", "chunk", show), strict=True):
-            sizes = np.array([xml.size for xml in xmls], np.float32)
-            unstated = np.flatnonzero(~is_stated(sizes) & np.array([bool(xml.names) for xml in xmls]))
-            if unstated.size:
-                sizes[unstated] = storage.sizes([catalog.paths[item] for item in chunk[unstated].tolist()])
+            sizes = sizes_of(
+                np.array([xml.size for xml in xmls], np.float32),
+                lambda some, chunk=chunk: storage.sizes([catalog.paths[item] for item in chunk[some].tolist()]),
+                np.array([bool(xml.names) for xml in xmls]),
+            )
             stated.append(sizes)
             objects, names = numbered(xmls, numbers), [name for xml in xmls for name in xml.names]
             for reason, which in left_out(objects, catalog.labels[chunk], sizes).items():

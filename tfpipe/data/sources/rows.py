@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from tfpipe.data.annotations.cleaning import is_stated
+from tfpipe.data.annotations.cleaning import is_stated, sizes_of
 from tfpipe.data.annotations.voc import TOLERANCE
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
@@ -100,26 +100,23 @@ class Rows(NamedTuple):
         """int64 [u]: numbers of the images that have boxes in pixels, but no size."""
         return np.flatnonzero(self.annotated & ~is_stated(self.sizes)) if self.sizes is not None else np.zeros(0, int)
 
-    def measured(self, sizes_of: Callable[[list[int]], Sequence[Sequence[float]]]) -> "Rows":
-        """Returns the images with a size for each that is `unsized`, by their numbers: that of its header."""
-        if not self.unsized.size:
+    def measured(self, real: Callable[[list[int]], Sequence[Sequence[float]]]) -> "Rows":
+        """Returns the images with a size for each that is `unsized`: that of its header, which `real` returns."""
+        if self.sizes is None:
             return self
-        assert self.sizes is not None, "only boxes in pixels need sizes"
-        sizes = self.sizes.copy()
-        sizes[self.unsized] = sizes_of(self.unsized.tolist())
-        return self._replace(sizes=sizes)
+        return self._replace(sizes=sizes_of(self.sizes, lambda items: real(items.tolist()), self.annotated))
 
     def read_sizes(
-        self, items: Sequence[int], sizes_of: Callable[[list[int]], Sequence[Sequence[float]]], *, show: bool
+        self, items: Sequence[int], real: Callable[[list[int]], Sequence[Sequence[float]]], *, show: bool
     ) -> list[Sequence[float]]:
-        """Returns heights and widths of images as `sizes_of` reads them, some at a time in several threads.
+        """Returns heights and widths of images as `real` reads them, some at a time in several threads.
 
         Raises ConfigError if one cannot be read; the message names its row.
         """
 
         def read(part: list[int]) -> Sequence[Sequence[float]]:
             try:
-                return sizes_of(part)
+                return real(part)
             except (OSError, ValueError, TfpipeError) as error:
                 if len(part) > 1:
                     return [size for item in part for size in read([item])]
