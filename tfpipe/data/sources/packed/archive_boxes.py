@@ -62,7 +62,11 @@ def with_box_file(
         columns |= {} if read.sizes is None else {"sizes": read.sizes}
         return StoredTable({"labels": read.box_labels.names}, columns)
 
-    settings = {"the images": FileList.of(rows.names).digest, "the classes": list(classes), "objects'": by_object}
+    settings = {
+        "the images": FileList.of(rows.names).digest,
+        "the classes": list(classes),
+        "labels of objects": by_object,
+    }
     table = store.table("objects", {**settings, "columns": 3}, make, shared=True)
     assert table is not None, "boxes are always read"
     images, boxes, numbers = (table.columns[name] for name in ("images", "boxes", "labels"))
