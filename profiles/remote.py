@@ -1,11 +1,11 @@
-"""CPU time of small files behind HTTP, by client: tfpipe's with libcurl and with aiohttp, and others at their best.
+"""CPU time of small files behind HTTP, by client: tfpipe's, and others at their best.
 
     pip install obstore urllib3 && apt-get install nginx-light
     python profiles/remote.py --kb 10 100
 
 nginx serves random files to this process; it has the last CPU and the clients the first. Each turn fetches all files
 once by each client, in calls of 32 URLs from 4 threads, as the pipeline does. Printed are medians: microseconds of this
-process's CPU time a file, and files/s; and the ratio of the CPU times turn by turn to those of tfpipe with aiohttp.
+process's CPU time a file, and files/s; and the ratio of the CPU times turn by turn to those of aiohttp alone.
 Clients that are not installed are left out.
 """
 
@@ -75,16 +75,9 @@ def fetchers(size: int) -> dict[str, Fetch]:
     from tfpipe.config import Remote
     from tfpipe.data.sources.remote.fetcher import ByteRange, Fetcher
 
-    # An option that only aiohttp has, with its default.
-    by_aiohttp = Remote(options={"client_kwargs": {"connector_owner": True}})
-    ways: dict[str, Fetch] = {}
-    for name, remote in (("aiohttp", by_aiohttp), ("libcurl", Remote())):
-        client = Fetcher(remote, ["http://"])
-        ways[f"tfpipe, {name}"] = client.fetch
-        ways[f"tfpipe, {name}, ranges"] = lambda urls, client=client: client.ranges(
-            [ByteRange(url, 0, size) for url in urls]
-        )
-    return ways
+    client = Fetcher(Remote(), ["http://"])
+    ranges = lambda urls: client.ranges([ByteRange(url, 0, size) for url in urls])  # noqa: E731
+    return {"tfpipe": client.fetch, "tfpipe, ranges": ranges}
 
 
 def in_loop(address: str) -> dict[str, Fetch]:
@@ -177,7 +170,7 @@ def main(args: argparse.Namespace) -> None:
                     assert got == len(urls) * size, f"{name}: {got} bytes"
                     if turn:
                         spent[name].append((time.process_time() - cpu, time.perf_counter() - began))
-            base = [cpu for cpu, _ in spent["tfpipe, aiohttp"]]
+            base = [cpu for cpu, _ in spent["aiohttp"]]
             for name, turns in spent.items():
                 cpu, wall = (median(some) / len(urls) for some in zip(*turns, strict=True))
                 ratio = median(before / now for before, (now, _) in zip(base, turns, strict=True))

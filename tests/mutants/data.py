@@ -65,8 +65,8 @@ MUTANTS = (
     # Tables, tar shards, TFRecords and archives.
     Mutant(
         "data/sources/tables/columns.py",
-        "values[first] for name, values",
-        "values[: len(first)] for name, values",
+        "return rows.taken(first)",
+        "return rows.taken(np.arange(len(first)))",
         "data/sources/tables/test_columns.py",
     ),
     Mutant(
@@ -77,8 +77,8 @@ MUTANTS = (
     ),
     Mutant(
         "data/sources/packed/webdataset.py",
-        "stated[ending] = label_text(own_label) if tags is None else None",
-        "stated[ending] = label_text(own_label)",
+        "text = label_text(label) if tags is None else None",
+        "text = label_text(label)",
         "data/sources/packed/test_webdataset.py",
     ),
     Mutant(

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tfpipe.config import Remote
-from tfpipe.data.annotations.cleaning import Annotated, class_numbers, odd_objects, targets
+from tfpipe.data.annotations.cleaning import Annotated, class_numbers, is_stated, odd_objects, sizes_of, targets
 from tfpipe.data.annotations.parse import YOLO, parse_annotation
 from tfpipe.data.annotations.voc import VocObjects
 from tfpipe.data.catalog.index import ODD, SCHEMA, STAMPS, box_columns, lists_of
@@ -122,22 +122,21 @@ def tabulate(images: Images, content: RawAnnotations, classes: dict[str, int]) -
     real = np.array([heights, widths], np.float32).T
     if images.known is None:
         annotated, counts, objects, stated = _from_xmls(images, content, classes)
-        is_stated = np.all(stated >= 1, axis=1)
-        sizes = np.where(is_stated[:, None], stated, real)
+        sizes = sizes_of(stated, real.__getitem__)
     else:
-        objects, stated, is_stated = images.known, real, np.ones(len(real), bool)
+        objects, stated = images.known, real
         counts = np.bincount(objects.images, minlength=len(real))
         annotated = counts > 0
         sizes = np.ones_like(real) if images.relative else real
     boxes = targets(objects, images.labels, sizes)
     # What relative boxes are divided by is not the image's size.
-    states_size = is_stated & ~np.array([path.endswith(YOLO) for path in images.annotations], bool)
+    states_size = is_stated(stated) & ~np.array([path.endswith(YOLO) for path in images.annotations], bool)
     odd = {
         "not jpeg": np.array(formats) != "JPEG",
         "gray": np.array(components) == 1,
         "cmyk": (np.array(components) == 4) & (np.array(formats) == "JPEG"),  # a PNG's fourth component is alpha
         "no object": annotated & (counts == 0),
-        "no size": annotated & ~is_stated,
+        "no size": annotated & ~is_stated(stated),
         "size differs": states_size & (stated != real).any(axis=1),
         **{
             code: np.bincount(objects.images[which], minlength=len(real)) > 0

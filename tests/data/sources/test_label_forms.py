@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from tfpipe.config import Columns, DataConfig, make_config
 from tfpipe.data.catalog.ledger import Ledger
-from tfpipe.data.sources.packed.scan import rows_of
+from tfpipe.data.sources.catalogs import catalog_of, classes_of
 from tfpipe.data.sources.packed.webdataset import scan_tar
-from tfpipe.data.sources.rows import Rows, classes_of, targets_of
+from tfpipe.data.sources.rows import Rows
 from tfpipe.data.sources.tables.columns import read_rows
 from tfpipe.data.sources.tables.memory import KIND, InMemory, in_memory
 from tfpipe.errors import ConfigError
@@ -62,7 +62,7 @@ def shard(folder: Path, values: Sequence[Any], config: DataConfig, ending: str) 
                 member.size = len(contents)
                 tar.addfile(member, io.BytesIO(contents))
     path = folder / "t.tar"
-    return rows_of(scan_tar(path, path.stat().st_size, Columns(), Ledger()), path)
+    return scan_tar(path, path.stat().st_size, Columns(), Ledger())
 
 
 def memory(folder: Path, values: Sequence[Any], config: DataConfig, form: str) -> Rows:
@@ -104,7 +104,8 @@ def outcomes(folder: Path, values: Sequence[Any], targets: str = "label") -> dic
         try:
             rows = read(folder, values, config)
             classes = classes_of(config, rows, "the data")
-            labels, boxes = targets_of(config, rows, classes, "the data", Ledger())
+            catalog = catalog_of(config, "train", rows, classes, "the data")
+            labels, boxes = catalog.labels, catalog.boxes
             pairs = list(zip(boxes.images.tolist(), boxes.labels.tolist(), strict=True)) if targets == "labels" else []
             found[form] = classes.names, labels.tolist(), pairs
         except (ConfigError, ValueError) as error:  # a scan's is reported as an error of its shard

@@ -1,7 +1,7 @@
 """Cleans annotated boxes with numpy, for many images at once."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -102,6 +102,20 @@ def is_stated(sizes: np.ndarray) -> np.ndarray:
     A side below one pixel, e.g. 0 or 0.5, counts as not stated: the image's own size is used then.
     """
     return np.all(sizes >= 1, axis=1)
+
+
+def sizes_of(stated: np.ndarray, real: Callable[[np.ndarray], Any], needed: np.ndarray | None = None) -> np.ndarray:
+    """Returns the heights and widths that boxes are divided by, float32 [n, 2]: the stated ones, else the image's own.
+
+    `real` returns these for some images (int64 [k]), whose headers it may have to read; `needed` (bool [n]) are the
+    images that have boxes, None for all.
+    """
+    missing = np.flatnonzero(~is_stated(stated) if needed is None else needed & ~is_stated(stated))
+    if not missing.size:
+        return stated
+    sizes = stated.copy()
+    sizes[missing] = real(missing)
+    return sizes
 
 
 def targets(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> Boxes:

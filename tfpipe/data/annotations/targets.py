@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.data.annotations.cleaning import Boxes, is_stated, numbered, targets
+from tfpipe.data.annotations.cleaning import Boxes, numbered, sizes_of, targets
 from tfpipe.data.annotations.parse import parse_annotation
 from tfpipe.data.annotations.voc import NOTHING, VocObjects
 from tfpipe.data.images.crops import Targets
@@ -88,8 +88,8 @@ def parse_targets(
         except ValueError as error:
             xmls, problem = [NOTHING] * len(texts), str(error)
         stated = np.array([xml.size for xml in xmls], np.float32)
-        sizes = np.where(is_stated(stated)[:, None], stated, sizes.astype(np.float32))
-        boxes = targets(numbered(xmls, numbers), labels, sizes)
+        divisors = sizes_of(stated, sizes.__getitem__)
+        boxes = targets(numbered(xmls, numbers), labels, divisors)
         return boxes.images.astype(np.int64), boxes.boxes, boxes.labels, problem
 
     types = [tf.int64, tf.float32, tf.int32, tf.string]

@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes, is_stated, left_out, numbered, targets
+from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes, left_out, numbered, sizes_of, targets
 from tfpipe.data.annotations.parse import parse_annotation
 from tfpipe.data.annotations.voc import VocObjects
 from tfpipe.data.catalog.layout import Storage
 from tfpipe.data.catalog.ledger import Ledger
+from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
@@ -72,10 +73,11 @@ def boxes_of(catalog: Catalog, storage: Storage | None, items: np.ndarray, *, sh
     try:
         chunk_xmls = parallel(partial(read_objects, storage, len(numbers)), tasks, processes, __name__)
         for chunk, xmls in zip(chunks, progress(chunk_xmls, len(chunks), "reading boxes", "chunk", show), strict=True):
-            sizes = np.array([xml.size for xml in xmls], np.float32)
-            unstated = np.flatnonzero(~is_stated(sizes) & np.array([bool(xml.names) for xml in xmls]))
-            if unstated.size:
-                sizes[unstated] = storage.sizes([catalog.paths[item] for item in chunk[unstated].tolist()])
+            sizes = sizes_of(
+                np.array([xml.size for xml in xmls], np.float32),
+                partial(_real_sizes, storage, catalog.paths, chunk),
+                np.array([bool(xml.names) for xml in xmls]),
+            )
             stated.append(sizes)
             objects, names = numbered(xmls, numbers), [name for xml in xmls for name in xml.names]
             for reason, which in left_out(objects, catalog.labels[chunk], sizes).items():
@@ -86,6 +88,10 @@ def boxes_of(catalog: Catalog, storage: Storage | None, items: np.ndarray, *, sh
     except (OSError, ValueError, TfpipeError) as error:
         raise ConfigError(f"cannot read the boxes of {catalog.split} data: {error}; {REMEDY}") from error
     return ReadBoxes(Boxes(*map(np.concatenate, zip(*parts, strict=True))), items, np.concatenate(stated), ledger)
+
+
+def _real_sizes(storage: Storage, paths: FileList, items: np.ndarray, some: np.ndarray) -> np.ndarray:
+    return storage.sizes([paths[item] for item in items[some].tolist()])
 
 
 def read_objects(storage: Storage, classes: int, paths: list[str]) -> list[VocObjects]:

@@ -2,19 +2,20 @@
 
 import logging
 import os
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from tfpipe.config import SourceConfig
 from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.catalog.class_folders import TESTS, images_below, whole_split
 from tfpipe.data.catalog.filelist import FolderList, FolderRule, chosen_below
 from tfpipe.data.catalog.labels import class_table, image_labels, in_test_share
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders, paths_table, table_paths
+from tfpipe.data.sources.catalogs import apply_settings, images_catalog
+from tfpipe.data.sources.data_files import check_split
 from tfpipe.data.sources.files import kind_of
-from tfpipe.data.sources.known import Known, check_split, known_catalog
 from tfpipe.data.sources.remote.listing import check_lists, class_folders_at, images_at, subfolders_at
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, as_path
 from tfpipe.data.sources.source import BaseSource
@@ -33,12 +34,6 @@ class Folders(BaseSource):
         "index": "class folders have no boxes: they need no index",
         "stage": "tfpipe stage copies the files of filelists: make these with tfpipe filelist",
     }
-
-    @property
-    def about(self) -> SourceConfig:
-        """Settings of the source."""
-        assert self.config.source is not None, "the config is checked"
-        return self.config.source
 
     @cached_property
     def root(self) -> AnyPath:
@@ -91,9 +86,9 @@ class Folders(BaseSource):
         paths = chosen.paths
         labels = image_labels(paths, classes, config, config.label_file_for(split), chosen.classes)
         logger.info("%s: %d images of %d classes below %s", split, len(paths), len(classes), self._root_of(split))
-        known = Known(paths, labels, classes, ledger=chosen.ledger)
-        catalog = known_catalog(config, split, self.display_name, known, show=world.rank == 0)
-        return kind_of(paths)(config, catalog, world)
+        catalog = images_catalog(split, paths, labels, classes)
+        catalog = replace(catalog, ledger=chosen.ledger, display_name=self.display_name)
+        return kind_of(paths)(config, apply_settings(config, catalog, show=world.rank == 0), world)
 
     def _root_of(self, split: str) -> AnyPath:
         """Returns the folder that holds a split, and maybe others."""

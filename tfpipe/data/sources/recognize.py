@@ -2,7 +2,6 @@
 
 import json
 import os
-import tarfile
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -11,9 +10,11 @@ from typing import Any
 from tfpipe.data.annotations import yolo
 from tfpipe.data.catalog.class_folders import SUFFIXES, TESTS, has_image, listing, whole_split
 from tfpipe.data.catalog.layout import LAYOUTS
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import fault, is_url
-from tfpipe.data.sources.known import RECORDS
+from tfpipe.data.sources.data_files import RECORDS
 from tfpipe.data.sources.packed.manifest import PREFIX
+from tfpipe.data.sources.packed.members import tar_members
 from tfpipe.errors import ConfigError
 
 ACCEPTED = (
@@ -155,9 +156,9 @@ def _kind_of_archive(path: Path) -> str:
     if path.suffix.lower() == ".zip":
         return "archive"
     try:
-        with tarfile.open(path, "r:") as tar:
-            names = [member.name for member in islice(tar, LOOKED_AT) if member.isfile()]
-    except (OSError, tarfile.TarError) as error:
+        with path.open("rb") as tar:
+            names = [member.name for member in islice(tar_members(tar, 0, path.stat().st_size, Ledger()), LOOKED_AT)]
+    except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     endings = {os.path.splitext(name)[1].lower() for name in names}
     in_folders = all("/" in name.removeprefix("./") or name.lower().endswith(ARCHIVES) for name in names)

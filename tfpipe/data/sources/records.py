@@ -1,6 +1,6 @@
 """Splits whose images Python reads, a batch of them per call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 LoadImages = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 """Images (int64 [n]) -> their files (bytes [n]), heights and widths (int32 [n, 2]). Raises OSError or ValueError."""
-LoadMasks = Callable[[np.ndarray], np.ndarray]
-"""Images (int64 [n]) -> the files of their masks (bytes [n]). Raises OSError or ValueError."""
+ReadFiles = Callable[[np.ndarray], Iterable[bytes]]
+"""Images (int64 [n]) -> their files, or those of their masks. Raises OSError, or ValueError that names the image."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,24 +27,34 @@ class RecordSplit(Split):
     images_per_call: int = field(default=32, kw_only=True)
     """Images that one call of Python loads."""
 
+    def file_reader(self) -> ReadFiles:
+        """Returns the function that reads the files of some images at once, in several threads."""
+
+        def read(images: np.ndarray) -> Iterator[bytes]:
+            for item in images.tolist():
+                try:
+                    yield self.image(item)
+                except (OSError, ValueError) as error:
+                    raise ValueError(f"{self.name(item)}: {error}") from None
+
+        return read
+
+    def mask_reader(self) -> ReadFiles | None:
+        """Returns the same for masks; None if there are none."""
+        return None
+
     def loader(self) -> LoadImages:
-        """Returns the function that `read` calls for some images at once, in several threads."""
+        """Returns the function that `read` calls for some images at once."""
+        read = self.file_reader()
 
         def load(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             contents, sizes = np.empty(len(images), object), np.empty((len(images), 2), np.int32)
-            for number, item in enumerate(images.tolist()):
-                try:
-                    file = contents[number] = self.image(item)
-                except (OSError, ValueError) as error:
-                    raise ValueError(f"{self.name(item)}: {error}") from None
+            for number, (item, file) in enumerate(zip(images.tolist(), read(images), strict=True)):
+                contents[number] = file
                 sizes[number] = (jpeg_header(file[:START]) or header_of(file, self.name(item)))[:2]
             return contents, sizes
 
         return load
-
-    def mask_loader(self) -> LoadMasks | None:
-        """Returns the function that `read` calls for the masks of some images; None if there are none."""
-        return None
 
     def reader(self) -> "Callable[[tf.Tensor], tf.Tensor] | None":
         """Returns an in-graph function that reads an image: item (int64 []) -> its file; None if `loader` has to."""
@@ -56,10 +66,16 @@ class RecordSplit(Split):
 
         if self.config.cache is not None:
             raise ConfigError(f"data.cache is for files, and {self.catalog.display_name} has none: leave it out")
-        reader, masks = self.reader(), self.mask_loader()
+        reader, masks = self.reader(), self.mask_reader()
         if reader is not None and masks is None:
             return read_each(samples, self, reader)
-        return read_records(samples, self, self.loader(), masks, self.images_per_call)
+        load_masks = None if masks is None else lambda images: np.array([*masks(images)], object)
+        return read_records(samples, self, self.loader(), load_masks, self.images_per_call)
+
+    def cause(self, error: "tf.errors.OpError") -> str | None:
+        from tfpipe.data.runtime.op_errors import reason
+
+        return f"{reason(error)}; {self.remedy}" if reason(error).startswith("record ") else None
 
     def serial(self) -> "Self":
         return replace(super().serial(), images_per_call=1)
@@ -67,10 +83,15 @@ class RecordSplit(Split):
 
 @dataclass(frozen=True, eq=False)
 class OwnSplit(RecordSplit):
-    """A split of a user's own source."""
+    """A split whose images a function reads, such as that of a user's own source."""
 
     read_image: Callable[[int], bytes]
     """An image's number -> its file. Raises OSError or ValueError."""
+    origin: Callable[[int], str] | None = None
+    """An image's number -> the place of its bytes, for a message; None if its name says it."""
 
     def image(self, item: int) -> bytes:
         return self.read_image(item)
+
+    def name(self, item: int) -> str:
+        return super().name(item) if self.origin is None else f"{self.origin(item)}, of {self.catalog.paths[item]}"

@@ -1,32 +1,30 @@
-"""Labels and boxes as tables and tar shards state them, by name, and their conversion to class numbers and targets."""
+"""Labels and boxes as tables, archives and tar shards state them, by name."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from tfpipe.config import DataConfig
-from tfpipe.config.targets import UNCLASSED
-from tfpipe.data.annotations.cleaning import BY_OBJECT, Annotated, Boxes, is_stated, left_out, targets
+from tfpipe.data.annotations.cleaning import is_stated, sizes_of
 from tfpipe.data.annotations.voc import TOLERANCE
-from tfpipe.data.catalog.labels import check_count, check_no_ids, checked_classes, class_table, numbers_of
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, paths_table, table_paths
 from tfpipe.data.catalog.types import TextColumn
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.util.progress import progress
 
 Unit = Literal["auto", "relative", "pixels"]
 
-# More classes than this, and than half of the labels, are those of a column of ids; so are more than MOST of them.
-MANY, MOST = 2000, 1_000_000
+# Images whose sizes are read by one call, and the calls at once: they wait for storage.
+SIZES_TOGETHER, SIZE_CALLS = 64, 16
 # No image is so large; NaN and infinity are not below it either.
 MOST_PIXELS = 1e9
 # Labels that are whole numbers, as labels.label_text writes them.
 NUMBER = re.compile(r"0|[1-9]\d{0,99}", re.ASCII)
-NEGATIVE = re.compile(r"-[1-9]\d{0,99}", re.ASCII)
 
 
 class Texts(NamedTuple):
@@ -85,8 +83,12 @@ class Rows(NamedTuple):
     column: Literal["label", "box_labels"] = "label"  # key in data.source.columns of the labels that count
     more: Mapping[str, np.ndarray] = {}  # more columns [n, ...], by name, e.g. where each image's bytes are
     texts: Mapping[str, TextColumn] = {}  # those of texts, once stored; until then they are in `more`, object [n]
-
     left_out: Mapping[str, tuple[int, str]] = {}  # counts of a Ledger
+
+    @property
+    def ledger(self) -> Ledger:
+        """The counts of `left_out`."""
+        return Ledger(self.left_out)
 
     @property
     def annotated(self) -> np.ndarray:
@@ -97,6 +99,35 @@ class Rows(NamedTuple):
     def unsized(self) -> np.ndarray:
         """int64 [u]: numbers of the images that have boxes in pixels, but no size."""
         return np.flatnonzero(self.annotated & ~is_stated(self.sizes)) if self.sizes is not None else np.zeros(0, int)
+
+    def measured(self, real: Callable[[list[int]], Sequence[Sequence[float]]]) -> "Rows":
+        """Returns the images with a size for each that is `unsized`: that of its header, which `real` returns."""
+        if self.sizes is None:
+            return self
+        return self._replace(sizes=sizes_of(self.sizes, lambda items: real(items.tolist()), self.annotated))
+
+    def read_sizes(
+        self, items: Sequence[int], real: Callable[[list[int]], Sequence[Sequence[float]]], *, show: bool
+    ) -> list[Sequence[float]]:
+        """Returns heights and widths of images as `real` reads them, some at a time in several threads.
+
+        Raises ConfigError if one cannot be read; the message names its row.
+        """
+
+        def read(part: list[int]) -> Sequence[Sequence[float]]:
+            try:
+                return real(part)
+            except (OSError, ValueError, TfpipeError) as error:
+                if len(part) > 1:
+                    return [size for item in part for size in read([item])]
+                raise ConfigError(
+                    f"{self.origin(part[0])} has boxes in pixels but no width and height, and its size cannot be read "
+                    f"from the image: {error}"
+                ) from error
+
+        parts = [[*items[start : start + SIZES_TOGETHER]] for start in range(0, len(items), SIZES_TOGETHER)]
+        with ThreadPoolExecutor(SIZE_CALLS) as pool:
+            return [*chain.from_iterable(progress(pool.map(read, parts), len(parts), "reading sizes", "part", show))]
 
     def taken(self, items: np.ndarray) -> "Rows":
         """Returns the images `items` (int64 [k], each at most once), in this order."""
@@ -123,18 +154,12 @@ class Rows(NamedTuple):
         row = "" if self.row is None else f"row {self.row[item]} of "
         return f"{row}{self.files[self.file[item]]}, {self.names[item]}"
 
-    def count_left_out(self, objects: Annotated, labels: np.ndarray, sizes: np.ndarray, ledger: Ledger) -> None:
-        """Counts in `ledger` the boxes that cleaning.targets leaves out, with the first one's label and image."""
-        for reason, which in left_out(objects, labels, sizes).items():
-            box = int(which[0])
-            label = self.box_labels.text(box)
-            example = self.names[int(self.box_images[box])]
-            ledger.add(reason, example if label is None else f'"{label}" of {example}', len(which))
-
     @classmethod
     def joined(cls, parts: "Sequence[Rows]") -> "Rows":
         """Concatenates the rows of several files; sizes, rows and weights must be in all of them or in none."""
-        starts = np.cumsum([0, *(len(part.names) for part in parts)])
+        starts, ledger = np.cumsum([0, *(len(part.names) for part in parts)]), Ledger()
+        for part in parts:
+            ledger.update(part.ledger)
         files = np.cumsum([0, *(len(part.files) for part in parts)])
 
         def all_of(name: str) -> Any:
@@ -155,6 +180,7 @@ class Rows(NamedTuple):
             weights=all_of("weights"),
             column=parts[0].column,
             more={name: np.concatenate([part.more[name] for part in parts]) for name in parts[0].more},
+            left_out=ledger.counts,
         )
 
     def table(self) -> StoredTable:
@@ -246,153 +272,3 @@ def in_unit(rows: Rows, unit: Unit) -> Rows:
     except ValueError as error:
         raise ConfigError(f"{place}: {error}") from None
     return rows if pixels else rows._replace(sizes=None)
-
-
-class Classes(NamedTuple):
-    """The class table of a table's or tar shards' labels."""
-
-    names: tuple[str, ...]  # by class number; () for labels that are no classes
-    numbers: Mapping[str, int]  # class number of each label
-
-
-def classes_of(config: DataConfig, rows: Rows, place: str) -> Classes:
-    """Returns the class table: `data.classes`, or that of the training data, whose `rows` these are.
-
-    Labels may be numbers of classes if the data or the config have the classes in an order of their own. Raises
-    ConfigError if there is no class, a name occurs twice, or the labels are no classes but ids.
-    """
-    if config.classes is not None:
-        names = class_table(config, FileList.of([]))
-        return Classes(names, numbers_of(names))
-    if config.targets.kind in UNCLASSED:
-        return Classes((), {})
-    if rows.classes is not None:
-        names = checked_classes(rows.classes, config, f"in {place}")
-        return Classes(names, numbers_of(names))
-    names = _names_of(config, rows, place)
-    return Classes(names, {name: number for number, name in enumerate(names)})
-
-
-def _names_of(config: DataConfig, rows: Rows, place: str) -> tuple[str, ...]:
-    """Returns the class names that labels have, or all numbers up to the largest."""
-    by_object = config.label_source == "object"
-    labels = rows.box_labels if by_object else rows.labels
-    names = labels.distinct()
-    if not names:
-        raise ConfigError(
-            f'{place} has no labels: set data.source.columns.label, or with data.label_source "object" '
-            "data.source.columns.box_labels"
-        )
-    numbers = set(filter(NUMBER.fullmatch, names))
-    negative = [name for name in names if NEGATIVE.fullmatch(name)]
-    if negative and all(name in numbers or NEGATIVE.fullmatch(name) for name in names):
-        number = int(np.argmax(labels.numbers == labels.names.index(negative[0])))
-        item = int(rows.box_images[number]) if by_object else number
-        raise ConfigError(
-            f'{rows.origin(item)} has the label "{negative[0]}"; class numbers count from 0: take the rows without a '
-            "class out of the table"
-        )
-    if len(numbers) < len(names):
-        _check_one_kind(rows, labels, rows.file[rows.box_images] if by_object else rows.file, numbers)
-    count = max(map(int, names)) + 1 if len(numbers) == len(names) else len(names)
-    check_count(count, config, f"in {place}")
-    if config.num_classes is None and (count > MOST or (count > MANY and 2 * count > len(labels.numbers))):
-        raise _ids(count, len(labels.numbers), rows.column, config, place)
-    if len(numbers) == len(names):
-        return tuple(map(str, range(count)))
-    return checked_classes(names, config, f"in {place}")
-
-
-def _check_one_kind(rows: Rows, labels: Texts, file: np.ndarray, numbers: set[str]) -> None:
-    """Raises ConfigError if all labels of one file are numbers, and another one has names.
-
-    `file` (int32 [n]) is the number of each label's file. Numbers among the names of a file are names too.
-    """
-    names = set(labels.names) - numbers
-    kinds = labels.values({**dict.fromkeys(numbers, 0), **dict.fromkeys(names, 1)})
-    named = np.bincount(file[kinds == 1], minlength=len(rows.files)) > 0
-    numbered = np.flatnonzero(~named & (np.bincount(file[kinds == 0], minlength=len(rows.files)) > 0))
-    if numbered.size:
-        one, other = int(np.argmax((kinds == 0) & (file == numbered[0]))), int(np.argmax(kinds == 1))
-        raise ConfigError(
-            f'{rows.files[file[one]]} has numbers as labels, e.g. "{labels.text(one)}", and {rows.files[file[other]]} '
-            f'names, e.g. "{labels.text(other)}": whose numbers are whose names cannot be told; set data.classes to '
-            "the names in the order of the numbers or, if the numbers are names, to all names"
-        )
-
-
-def _ids(count: int, labels: int, key: str, config: DataConfig, place: str) -> ConfigError:
-    column = key if config.source is None else getattr(config.source.columns, key)
-    return ConfigError(
-        f'{place}: {labels:,} labels in "{column}" would make {count:,} classes, as ids do: set '
-        f"data.source.columns.{key} to the classes, or data.num_classes if there are so many"
-    )
-
-
-def targets_of(
-    config: DataConfig, rows: Rows, classes: Classes, place: str, ledger: Ledger
-) -> tuple[np.ndarray, Boxes]:
-    """Returns the images' labels, int32 [n], and the boxes to crop; counts in `ledger` the objects left out.
-
-    Raises ConfigError if an image has no label or one that is no class. So are objects' labels if these count, unless
-    `data.classes` chooses some classes, when the others' objects are left out.
-    """
-    numbers, unnamed = classes.numbers, rows.box_labels.numbers < 0
-    classed = rows.box_labels.values(numbers)
-    if config.targets.kind not in UNCLASSED:
-        stated = rows.box_labels if config.label_source == "object" else rows.labels
-        check_no_ids(stated.distinct(), classes.names, place)
-    if config.targets.kind in UNCLASSED:
-        labels = np.zeros(len(rows.names), np.int32)
-        classed, unnamed = np.full_like(classed, -1), np.zeros_like(unnamed)
-    elif config.label_source == "object":
-        labels = np.full(len(rows.names), BY_OBJECT, np.int32)
-        _check_objects(config, rows, classed, classes.names, place)
-    else:
-        labels = rows.labels.values(numbers)
-        _check_labels(rows, labels, classes.names, place)
-    classed[unnamed] = labels[rows.box_images[unnamed]]
-    sizes = np.ones((len(rows.names), 2), np.float32) if rows.sizes is None else np.maximum(rows.sizes, 1)
-    objects = Annotated(rows.box_images, rows.boxes, classed)
-    if config.targets.kind not in UNCLASSED:
-        rows.count_left_out(objects, labels, sizes, ledger)
-    return labels, targets(objects, labels, sizes)
-
-
-def _check_labels(rows: Rows, labels: np.ndarray, classes: tuple[str, ...], place: str) -> None:
-    wrong = np.flatnonzero(labels < 0)
-    if not wrong.size:
-        return
-    first = int(wrong[0])
-    label = rows.labels.text(first)
-    problem = 'no label, its own or by its boxes: add it, take the image out, or set data.label_source to "object"'
-    several = rows.box_labels.distinct(rows.box_images == first)
-    if label is not None:
-        problem = _no_class(label, classes)
-    elif len(several) > 1:
-        problem = f'boxes of several classes ({", ".join(several[:3])}): set data.label_source to "object"'
-    raise ConfigError(
-        f"{place}: {wrong.size} of {len(labels)} images have no class, e.g. {rows.origin(first)} has {problem}"
-    )
-
-
-def _check_objects(config: DataConfig, rows: Rows, classed: np.ndarray, classes: tuple[str, ...], place: str) -> None:
-    wrong = np.flatnonzero(classed < 0)
-    unnamed = wrong[rows.box_labels.numbers[wrong] < 0]
-    if config.classes is not None and not unnamed.size:
-        return  # their objects of other classes are left out
-    if wrong.size:
-        first = int((unnamed if unnamed.size else wrong)[0])
-        label = rows.box_labels.text(first)
-        problem = "no label: correct it, or take it out" if label is None else _no_class(label, classes)
-        raise ConfigError(
-            f"{place}: {len(unnamed) or wrong.size} of {len(classed)} boxes have no class, e.g. a box of "
-            f"{rows.origin(int(rows.box_images[first]))} has {problem}"
-        )
-
-
-def _no_class(label: str, classes: tuple[str, ...]) -> str:
-    return (
-        f'the label "{label}", which is none of {len(classes)} classes ({", ".join(classes[:3])} ...), those of '
-        "data.classes or else of the training data: correct it, or name all classes in data.classes"
-    )

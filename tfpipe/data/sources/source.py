@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import ClassVar
 
-from tfpipe.config import DataConfig
+from tfpipe.config import DataConfig, SourceConfig
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.records import OwnSplit
 from tfpipe.data.split import Split
@@ -24,6 +24,12 @@ class BaseSource(ABC):
 
     def __init__(self, config: DataConfig) -> None:
         self.config = config
+
+    @property
+    def about(self) -> SourceConfig:
+        """Settings of the source."""
+        assert self.config.source is not None, "the config is checked"
+        return self.config.source
 
     @property
     def display_name(self) -> str:

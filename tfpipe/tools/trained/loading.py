@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ from tfpipe.data.catalog.class_folders import SUFFIXES
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.loader import Loader
+from tfpipe.data.sources.catalogs import apply_settings, images_catalog
 from tfpipe.data.sources.files import kind_of
-from tfpipe.data.sources.known import Known, known_catalog
 from tfpipe.data.sources.registry import open_source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -42,9 +43,9 @@ def open_images(config: Config, inputs: Sequence[Path], classes: tuple[str, ...]
     # The crop follows from the label source if it is not set.
     test = config.data.for_split("test").model_copy(update={"test_crop": config.data.crop_for("test"), **BY_PATH})
     data = test.model_copy(update={"batch_size": test.phases[-1][1].batch_size})
-    known = Known(paths, np.zeros(len(paths), np.int32), classes)
-    name = " + ".join(map(str, inputs))
-    catalog = known_catalog(data, "test", name, known, show=world.rank == 0)
+    catalog = images_catalog("test", paths, np.zeros(len(paths), np.int32), classes)
+    catalog = replace(catalog, display_name=" + ".join(map(str, inputs)))
+    catalog = apply_settings(data, catalog, show=world.rank == 0)
     split = kind_of(paths)(data, catalog, world)
     config = config.model_copy(update={"data": data})
     return Loader(config, "test", world, timeout_s=math.inf, named=True, max_bad_fraction=math.inf, catalog=split)

@@ -18,9 +18,10 @@ from tfpipe import World, build_dataset
 from tfpipe.cli import main
 from tfpipe.config import make_config
 from tfpipe.data.catalog.ledger import Ledger
-from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.sources.packed import archive as module
 from tfpipe.data.sources.packed import archive_boxes
+from tfpipe.data.sources.packed.members import Member
+from tfpipe.data.sources.packed.scan import rows_of
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
@@ -186,10 +187,11 @@ def test_the_boxes_of_a_file_are_in_the_order_of_the_images_with_their_sizes(tmp
         for stem, (label, height, width) in xmls.items()
     }
     (tmp_path / "b.tar").write_bytes(tar_bytes(texts))
-    found = archive_boxes.read_xmls(tmp_path / "b.tar", FileList.of(["x/0.jpg", "x/1.jpg", "x/2.jpg"]), CLASSES)
-    assert (found.objects.images.tolist(), found.objects.classes.tolist()) == ([0, 2], [1, 2])
+    images = rows_of(tmp_path, [Member(f"x/{number}.jpg", 0, 0) for number in range(3)], [None] * 3, [])
+    found = archive_boxes.read_xmls(tmp_path / "b.tar", images)
+    assert (found.box_images.tolist(), list(map(found.box_labels.text, range(2)))) == ([0, 2], ["cat", "dog"])
     assert found.annotated.tolist() == [True, False, True]
-    assert found.sizes.tolist() == [[30, 60], [0, 0], [20, 40]]
+    assert found.sizes.tolist() == [[30, 60], [1, 1], [20, 40]]
 
 
 def test_a_file_of_boxes_that_cannot_be_used_is_named(tmp_path: Path) -> None:
@@ -246,7 +248,7 @@ def test_a_damaged_header_is_named_by_its_byte(tmp_path: Path, where: str) -> No
         path = tmp_path / "train.tar"
         path.write_bytes(whole[: at + byte] + bytes([whole[at + byte] ^ 0x41]) + whole[at + byte + 1 :])
         within = "cat.tar within it: " if where == "inner" else ""
-        with pytest.raises(ConfigError, match=f"{within}the header at byte {at} does not match its checksum"):
+        with pytest.raises(ConfigError, match=f"{within}the header at byte {at} is damaged, and all"):
             split_of(tmp_path)
 
 

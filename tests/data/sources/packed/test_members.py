@@ -1,17 +1,149 @@
-"""Headers of tar files give the same members, or the same error, whether C reads the ordinary ones or Python all."""
+"""A tar shard that is not whole is refused, wherever it was cut or damaged; every form of a whole one is read.
 
+Headers of tar files give the same members, or the same error, whether C reads the ordinary ones or tarfile all.
+"""
+
+import gzip
 import io
 import random
+import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.examples import examples
+from tfpipe.config import Columns
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.sources.packed import members
 from tfpipe.data.sources.packed.members import Member, tar_members
+from tfpipe.data.sources.packed.webdataset import scan_tar
 from tfpipe.native import core
+
+NAMES = [f"{number:03}.jpg" for number in range(6)]
+BLOCK = tarfile.BLOCKSIZE
+
+
+def as_tar(names: list[str], form: int = tarfile.GNU_FORMAT) -> bytes:
+    """Returns a tar file of these names, each of 700 other bytes."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=form) as tar:
+        for number, name in enumerate(names):
+            member = tarfile.TarInfo(name)
+            member.size = 700
+            tar.addfile(member, io.BytesIO(bytes([number]) * 700))
+    return file.getvalue()
+
+
+WHOLE = as_tar(NAMES)
+# A header and two blocks of contents a member.
+MEMBER, END = 3 * BLOCK, 3 * BLOCK * len(NAMES)
+
+
+def scan(folder: Path, contents: bytes) -> list[str]:
+    """Returns the names of the images of a shard; makes sure that each is where it is said to be."""
+    (folder / "s.tar").write_bytes(contents)
+    rows = scan_tar(folder / "s.tar", len(contents), Columns(), Ledger())
+    for number, start in enumerate(rows.more["offset"].tolist()):
+        assert contents[start : start + 700] == bytes([number]) * 700 and rows.more["length"][number] == 700
+    return list(rows.names)
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_each_format_and_long_names_are_read(tmp_path: Path, form: int) -> None:
+    names = [*NAMES, f"{'folder/' * 15}{'x' * 90}.jpg"]
+    assert scan(tmp_path, as_tar(names, form)) == names
+
+
+@pytest.mark.parametrize("end", [BLOCK, 2 * BLOCK, 100 * BLOCK])
+def test_zeros_end_a_shard(tmp_path: Path, end: int) -> None:
+    assert scan(tmp_path, WHOLE[:END] + bytes(end)) == NAMES
+
+
+@pytest.mark.parametrize(
+    ("contents", "problem"),
+    [
+        (WHOLE[: 3 * MEMBER], f"it was cut off: it ends at byte {3 * MEMBER}, without the zeros that end a tar file"),
+        (WHOLE[:END], f"it ends at byte {END}, without the zeros"),
+        (WHOLE[: 3 * MEMBER + 100], f"it ends at byte {3 * MEMBER + 100}, within a header"),
+        (WHOLE[: 3 * MEMBER + BLOCK + 9], f"it ends at byte {3 * MEMBER + BLOCK + 9}, within the member '003.jpg'"),
+        (WHOLE[:700], "it ends at byte 700, within the member"),
+        (WHOLE[:100], "it is no tar file, is compressed, or its header at byte 0 is damaged"),
+        (b"", "it is no tar file, is compressed, or its header at byte 0 is damaged"),
+        (gzip.compress(WHOLE), "it is compressed by gzip, so that .* decompress it once, gzip -d"),
+        (WHOLE[: 2 * MEMBER] + b"?" + WHOLE[2 * MEMBER + 1 :], f"the header at byte {2 * MEMBER} is damaged, and all"),
+        (
+            WHOLE[: 2 * MEMBER] + bytes(BLOCK) + WHOLE[2 * MEMBER + BLOCK :],
+            f"zeros at byte {2 * MEMBER} end it, but other bytes follow from byte {2 * MEMBER + BLOCK} on",
+        ),
+        (WHOLE + WHOLE, f"zeros at byte {END} end it, but other bytes follow from byte {len(WHOLE)} on: .* joined by"),
+    ],
+    ids=[
+        "at a member",
+        "at the end",
+        "in a header",
+        "in an image",
+        "in the first",
+        "in the first header",
+        "empty",
+        "compressed",
+        "damaged",
+        "zeroed",
+        "joined",
+    ],
+)
+def test_a_shard_that_is_not_whole_is_refused(tmp_path: Path, contents: bytes, problem: str) -> None:
+    with pytest.raises(ValueError, match=rf"s\.tar: .*({problem}).*(; copy it again, or write|and name the \.tar)"):
+        scan(tmp_path, contents)
+
+
+@given(at=st.integers(0, END - 1), value=st.integers(1, 255))
+def test_a_damaged_byte_never_hides_a_sample(tmp_path_factory: pytest.TempPathFactory, at: int, value: int) -> None:
+    """Only the contents of images have no checksum in a tar."""
+    in_header = at % MEMBER < BLOCK
+    contents = bytearray(WHOLE)
+    contents[at] ^= value
+    path = tmp_path_factory.getbasetemp() / "damaged.tar"
+    path.write_bytes(contents)
+    try:
+        rows = scan_tar(path, len(contents), Columns(), Ledger())
+    except ValueError as error:
+        assert in_header and f"{path}: " in str(error)
+    else:
+        assert list(rows.names) == NAMES
+
+
+@given(size=st.integers(0, END))
+def test_a_shard_that_is_cut_anywhere_is_refused(tmp_path_factory: pytest.TempPathFactory, size: int) -> None:
+    path = tmp_path_factory.getbasetemp() / "cut.tar"
+    path.write_bytes(WHOLE[:size])
+    with pytest.raises(ValueError, match=r"cut\.tar: "):
+        scan_tar(path, size, Columns(), Ledger())
+
+
+@pytest.mark.parametrize("form", ["gnu", "posix"])
+def test_a_sparse_image_is_refused_and_a_sparse_note_is_read(tmp_path: Path, form: str) -> None:
+    """Its bytes do not lie together, so no single read returns them."""
+    for name, contents in (("a.jpg", b"x" * 700), ("a.json", b'{"label": "cat"}'), ("b.jpg", b"")):
+        (tmp_path / name).write_bytes(contents)
+    with (tmp_path / "a.json").open("ab") as file:
+        file.write(b" " * 2**16)
+    with (tmp_path / "b.jpg").open("r+b") as file:
+        file.truncate(2**20)
+
+    def packed(*names: str) -> bytes:
+        tar = ["tar", "--create", "--sparse", f"--format={form}", "--directory", str(tmp_path), *names]
+        return subprocess.run(tar, check=True, capture_output=True).stdout
+
+    (tmp_path / "s.tar").write_bytes(packed("a.jpg", "a.json"))
+    rows = scan_tar(tmp_path / "s.tar", (tmp_path / "s.tar").stat().st_size, Columns(), Ledger())
+    assert (list(rows.names), rows.labels.text(0)) == (["a.jpg"], "cat")
+    (tmp_path / "s.tar").write_bytes(packed("a.jpg", "b.jpg"))
+    with pytest.raises(ValueError, match=r"b\.jpg is stored as a sparse file, in pieces: write it without --sparse"):
+        scan_tar(tmp_path / "s.tar", 10**9, Columns(), Ledger())
+
 
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 KINDS = (*[tarfile.REGTYPE] * 12, tarfile.AREGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE)
@@ -36,7 +168,8 @@ def random_tar(draw: random.Random) -> bytes:
 def outcome(path: Path) -> tuple[list[Member], dict[str, tuple[int, str]]] | str:
     left_out = Ledger()
     try:
-        return list(tar_members(path, 0, path.stat().st_size, left_out)), left_out.counts
+        with path.open("rb") as file:
+            return list(tar_members(file, 0, path.stat().st_size, left_out)), left_out.counts
     except ValueError as error:
         return str(error)
 

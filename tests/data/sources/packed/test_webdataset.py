@@ -17,6 +17,7 @@ from tfpipe import World
 from tfpipe.cli import main
 from tfpipe.config import make_config
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.packed import members
 from tfpipe.data.sources.packed import webdataset as module
 from tfpipe.data.sources.packed.webdataset import json_column
 from tfpipe.data.sources.registry import load_split, open_source
@@ -57,17 +58,17 @@ def test_labels_and_boxes_are_beside_the_images(tmp_path: Path, notes: str) -> N
     assert np.allclose(catalog.boxes.boxes, wanted)
 
 
-@pytest.mark.parametrize("name", ["open_file", "check_end"])
+@pytest.mark.parametrize(("where", "name"), [(module, "open_file"), (members, "_check_end")])
 def test_an_error_that_may_pass_costs_a_scan_a_pause(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: Any, name: str
 ) -> None:
     """At the beginning of a shard, and after its last sample: what is left out is counted once."""
     write(tmp_path / "train-0.tar", a__jpg=SAMPLES[0].file, a__cls=b"x", a__txt=b"note")
-    pauses = fail_once(monkeypatch, module, name)
+    pauses = fail_once(monkeypatch, where, name)
     catalog = catalog_of(tmp_path)
     assert (list(catalog.paths), pauses) == (["a.jpg"], [1])
     assert catalog.ledger.texts == ["1 .txt (e.g. a.txt)"]
-    assert "train-0.tar" in caplog.text or name == "check_end"
+    assert "train-0.tar" in caplog.text or name == "_check_end"
 
 
 def test_so_it_does_when_a_stored_scan_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +198,7 @@ def test_a_shard_that_is_cut_or_no_tar_is_named(tmp_path: Path) -> None:
     whole = (tmp_path / "train-0000.tar").read_bytes()
     # Within the image: tarfile itself takes a member's word for its size.
     (tmp_path / "train-0000.tar").write_bytes(whole[: whole.index(SAMPLES[5].file) + 100])
-    with pytest.raises(ConfigError, match=r"train-0000\.tar: it ends at byte [0-9]+, within a member"):
+    with pytest.raises(ConfigError, match=r"train-0000\.tar: it ends at byte [0-9]+, within the member"):
         catalog_of(tmp_path)
     (tmp_path / "train-0000.tar").write_bytes(b"no tar" * 200)
     with pytest.raises(ConfigError, match=r"train-0000\.tar: "):

@@ -1,4 +1,4 @@
-"""What libcurl must do as aiohttp does: certificates, redirects, proxies, quoting, and options that it lacks."""
+"""HTTP by libcurl: certificates, redirects, proxies, quoting, and options."""
 
 import datetime
 import ipaddress
@@ -16,8 +16,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.support.commands import run
 from tests.support.server import Server, serving
 from tfpipe.config import Remote
-from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
-from tfpipe.data.sources.remote.http_client import HttpClient, HttpRequest, open_http_client
+from tfpipe.data.sources.remote.fetcher import ByteRange, Fetcher, FetchError
+from tfpipe.data.sources.remote.http_client import HttpClient
+from tfpipe.errors import ConfigError
 
 ABSENT = "http://files.invalid"
 
@@ -133,23 +134,30 @@ def test_names_are_quoted_and_a_url_that_cannot_be_fails_alone(server: Server) -
 
 
 @pytest.mark.parametrize(
-    "options", [{"client_kwargs": {"connector_owner": True}}, {"ssl": False}, {"headers": {"A": "é\u20ac"}}]
+    ("options", "problem"),
+    [
+        ({"client_kwargs": {"connector_owner": True}}, 'received "connector_owner"; accepted for http.*trust_env'),
+        ({"ssl": False}, 'received "ssl"'),
+        ({"headers": {"A": "a\0b"}}, "http:// cannot be used with these"),
+    ],
 )
-def test_other_options_are_for_aiohttp(options: dict, server: Server) -> None:
-    assert open_http_client(Remote(options=options), str) is None
-    if "ssl" not in options:
-        assert isinstance(Fetcher(Remote(options=options), [server.url]).fetch([f"{server.url}/0.JPEG"])[0], bytes)
+def test_other_options_are_refused(options: dict, problem: str) -> None:
+    with pytest.raises(ConfigError, match=rf"data\.remote\.options: {problem}"):
+        Fetcher(Remote(options=options), ["https://host/"])
 
 
-def test_it_does_without_pycurl(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pycurl", None)
-    assert open_http_client(Remote(), str) is None
-    assert Fetcher(Remote(), [server.url]).fetch([f"{server.url}/0.JPEG"]) == [b"content"]
+def test_a_header_may_have_any_letters(server: Server) -> None:
+    assert fetch([f"{server.url}/0.JPEG"], headers={"A": "é\u20ac"}) == [b"content"]
+
+
+def test_a_web_server_lists_no_folders(server: Server) -> None:
+    with pytest.raises(FetchError, match="web servers list no folders; tried once"):
+        Fetcher(Remote(), [server.url]).names([server.url])
 
 
 def test_a_connection_serves_one_request_after_another_and_a_lost_one_is_replaced(server: Server) -> None:
-    client = HttpClient(Remote(concurrency=1), str)
-    requests = [HttpRequest(f"{server.url}/0.JPEG")] * 3
+    client = HttpClient(Remote(concurrency=1))
+    requests = [ByteRange(f"{server.url}/0.JPEG")] * 3
     try:
         assert client.get(requests) == [b"content"] * 3
         server.stop()  # drops the connection that is open

@@ -1,7 +1,6 @@
 """Parts of large files behind URLs: neighbours together, blocks in a cache that is bounded, shared and checked."""
 
 import os
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -34,10 +33,8 @@ def files(tmp_path: Path) -> list[bytes]:
     return contents
 
 
-@pytest.fixture(params=["libcurl", "aiohttp"])
-def server(tmp_path: Path, files: list[bytes], monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest):
-    if request.param == "aiohttp":
-        monkeypatch.setitem(sys.modules, "pycurl", None)
+@pytest.fixture
+def server(tmp_path: Path, files: list[bytes], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ranges, "BLOCK", BLOCK)
     monkeypatch.setattr(fetcher, "PAUSE_S", 0.01)
     with serving(tmp_path / "files") as made:

@@ -24,6 +24,7 @@ from tfpipe.data.sources.remote.url_path import UrlPath
 from tfpipe.data.sources.tables import row_groups as module
 from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.util.files import Stamp
 
 SAMPLES = samples(36)
 FILES = [sample.file for sample in SAMPLES]
@@ -41,9 +42,9 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
     fetched: list[tuple[str, int, int]] = []
     read = UrlPath.spans
 
-    def noted(self: UrlPath, asked: list[tuple[int, int]]) -> list[bytes]:
+    def noted(self: UrlPath, asked: list[tuple[int, int]], stamp: Stamp | None = None) -> list[bytes]:
         fetched.extend((self.name, *span) for span in asked)
-        return read(self, asked)
+        return read(self, asked, stamp)
 
     monkeypatch.setattr(UrlPath, "spans", noted)
     return fetched

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfpipe.config.targets import UNCLASSED
-from tfpipe.data.annotations.cleaning import Annotated, is_stated, targets
 from tfpipe.data.annotations.voc import VocObjects, find_objects
 from tfpipe.data.catalog.class_folders import SUFFIXES, why_left_out
 from tfpipe.data.catalog.filelist import Choice, FolderRule, chosen_folders
@@ -22,13 +21,15 @@ from tfpipe.data.catalog.labels import class_table, folder_of, image_labels
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
 from tfpipe.data.catalog.table import TableStore, catalog_folders
-from tfpipe.data.images.headers import header_of
-from tfpipe.data.sources.known import NEITHER, Known, check_files, files_of, not_used
-from tfpipe.data.sources.packed.archive_boxes import load_box_file
-from tfpipe.data.sources.packed.members import Member, read_member, tar_members, zip_members
-from tfpipe.data.sources.packed.scan import THREADS, ScannedRows, ScannedSource
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.catalogs import Classes, catalog_of
+from tfpipe.data.sources.data_files import NEITHER, check_files, data_files, ends_with
+from tfpipe.data.sources.packed.archive_boxes import with_box_file
+from tfpipe.data.sources.packed.members import Member, read_member, size_of, tar_members, zip_members
+from tfpipe.data.sources.packed.scan import THREADS, ScannedRows, ScannedSource, rows_of
 from tfpipe.data.sources.packed.shards import Shards
-from tfpipe.data.sources.rows import Rows, Texts
+from tfpipe.data.sources.remote.url_path import AnyPath
+from tfpipe.data.sources.rows import Rows
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.made_from import stamped
@@ -47,20 +48,22 @@ class Archive(ScannedSource):
     # Scans of 0.1, "archive", took files of operating systems for images.
     stored_as = "archives"
 
-    def shards_of(self, split: str) -> Sequence[Path]:
+    def shards_of(self, split: str) -> Sequence[AnyPath]:
         """Returns the archives of a split; without any for test data, those in whose folders they may be."""
-        found = files_of(self.about, split, (*TAR, *ZIP, *COMPRESSED))
-        found = [path for path in found if not holds_no_images(path)]
+        found = [path for path in self._files(split, *TAR, *ZIP, *COMPRESSED) if not holds_no_images(path)]
         if not found and split == "test" and self.about.test_path is None:
             return self.shards_of("train")
         return found
+
+    def _files(self, split: str, *suffixes: str) -> Sequence[AnyPath]:
+        return data_files(self.about, split, self.config.remote, ends_with(suffixes))
 
     def has_test(self) -> bool:
         if not self.shards_of("test") or self._apart:
             return bool(self.shards_of("test"))
         return bool(self._choose(self._all("test", World()), "test").kept.any())
 
-    def checked(self, split: str) -> Sequence[Path]:
+    def checked(self, split: str) -> Sequence[AnyPath]:
         shards = self.shards_of(split)
         check_files(shards, self.about, split, "archive", "*.tar or *.zip")
         for path in shards:
@@ -75,8 +78,8 @@ class Archive(ScannedSource):
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
-    def load(self, split: str, world: World) -> tuple[Known, Shards]:
-        """Loads what is known of a split from a scan of its archives.
+    def load(self, split: str, world: World) -> tuple[Catalog, Shards]:
+        """Loads a split from a scan of its archives.
 
         Raises ConfigError if an archive is missing or damaged, or an image has no class.
         """
@@ -93,25 +96,19 @@ class Archive(ScannedSource):
                 "the archive's name: expected class folders, CLASS/1.jpg, or tar files of one class each"
             )
         labels = image_labels(paths, classes, config, config.label_file_for(split), folder_classes)
-        rows, numbers = images.rows, {name: number for number, name in enumerate(classes)}
-        assert rows.sizes is not None, "a scan has sizes"
-        objects = Annotated(rows.box_images, rows.boxes, rows.box_labels.values(numbers))
-        boxes, annotated, box_file = targets(objects, labels, rows.sizes), rows.annotated, config.box_file_for(split)
+        rows, shards, box_file = images.rows, images.as_shards(labels), config.box_file_for(split)
         if box_file is not None and config.uses_boxes(split):
-            index = load_box_file(box_file, images, labels, classes, self._store(images, split, world))
-            annotated, boxes = index.annotated, index.boxes
-            ledger.update(Ledger(index.left_out))
-        elif config.targets.kind not in UNCLASSED:
-            rows.count_left_out(objects, labels, rows.sizes, ledger)
-        ledger.update(self._left_out(images.ledger) if split == "train" else images.ledger)
-        stated = rows.sizes if box_file is None else None
-        known = Known(paths, labels, classes, boxes, annotated, ledger=ledger, stated=stated)
-        return known, images.as_shards(labels)
+            store = self._store(images, box_file, split, world)
+            rows = with_box_file(rows, box_file, shards, classes, config.label_source == "object", store)
+        numbers = {name: number for number, name in enumerate(classes)}
+        catalog = catalog_of(config, split, rows, Classes(classes, numbers), self.display_name, labels)
+        catalog.ledger.update(ledger)
+        return catalog, shards
 
-    def _store(self, images: ScannedRows, split: str, world: World) -> TableStore:
+    def _store(self, images: ScannedRows, box_file: Path, split: str, world: World) -> TableStore:
         """Returns the store of what is read from the archives of a split and its file of boxes."""
         folders = catalog_folders(self.config, [images.shards[0][0].parent / split])[:1]
-        files = world.from_rank0(lambda: stamped([self.config.box_file_for(split)]))
+        files = world.from_rank0(lambda: stamped([box_file]))
         files += [(path.name, stamp) for path, stamp in images.shards]
         return TableStore(folders, files, world, must_store=True)
 
@@ -124,10 +121,9 @@ class Archive(ScannedSource):
         """Returns the images of the archives that hold a split, of other splits too."""
         return self.scanned(split if split == "train" or self._apart else "train", world)
 
-    def _left_out(self, scanned: Ledger) -> Ledger:
-        """Adds archives of no split, in the place of training data, to what the scan left out."""
-        ledger = not_used(self.shards_of(NEITHER), scanned)
-        files = {path for split in ("train", "test", NEITHER) for path in files_of(self.about, split, COMPRESSED)}
+    def unused(self) -> Ledger:
+        ledger = super().unused()
+        files = {path for split in ("train", "test", NEITHER) for path in self._files(split, *COMPRESSED)}
         unread = sorted(path.name for path in filter(holds_no_images, files))
         ledger.add_all("archives of no images by their names", unread)
         return ledger
@@ -157,7 +153,7 @@ class Archive(ScannedSource):
             where = ", ".join(str(path) for path, _ in images.shards[:3])
             raise ConfigError(
                 f"{where} hold no {split} image with a name that ends in {', '.join(SUFFIXES)}, but "
-                f"{len(images.rows.names)} other images and {', '.join(images.ledger.texts) or 'nothing else'}"
+                f"{len(images.rows.names)} other images and {', '.join(images.rows.ledger.texts) or 'nothing else'}"
             )
         if choice.kept.all():
             return images, choice.classes, choice.ledger
@@ -183,16 +179,18 @@ def scan_archive(path: Path, size: int, ledger: Ledger, *, show: bool = False) -
     """
     noted, archives = Noted([], []), list[Member]()
     is_zip = path.name.lower().endswith(ZIP)
-    members = zip_members(path, size, ledger) if is_zip else tar_members(path, 0, size, ledger)
-    _sort(members, path.stem, noted, archives, ledger)
+    with path.open("rb") as file:
+        members = zip_members(file, size, ledger) if is_zip else tar_members(file, 0, size, ledger)
+        _sort(members, path.stem, noted, archives, ledger)
 
     def scan_inner(inner: Member) -> tuple[Noted, Ledger]:
         found, counted, more = Noted([], []), Ledger(), list[Member]()
         try:
             if inner.inflated:
                 raise ValueError("it is deflated: pack the zip file with zip -0, or unpack it")
-            inside = tar_members(path, inner.offset, inner.offset + inner.length, counted)
-            _sort(inside, inner.name.rpartition(".")[0], found, more, counted)
+            with path.open("rb") as file:
+                inside = tar_members(file, inner.offset, inner.offset + inner.length, counted)
+                _sort(inside, inner.name.rpartition(".")[0], found, more, counted)
             if more:
                 raise ValueError(f"it holds the archive {more[0].name}, a third one: unpack {inner.name}")
         except ValueError as error:
@@ -245,28 +243,15 @@ def _with_boxes(
     path: Path, images: Sequence[tuple[str, int, int, int, int]], xmls: Sequence[Member], ledger: Ledger, show: bool
 ) -> Rows:
     """Returns images with the boxes of the XMLs of their name; counts XMLs of no image."""
-    names, *numbers = zip(*images, strict=True) if images else [()] * len(Member._fields)
+    names = [name for name, *_ in images]
     sizes, boxes = np.ones((len(images), 2), np.float32), dict[int, VocObjects]()
     with path.open("rb") as file:
         for item, xml in progress(_owners(names, xmls, ledger), len(xmls), "reading boxes", "XML", show):
-            boxes[item] = objects = find_objects(read_member(file.fileno(), xml), xml.name)
-            height, width = objects.size
-            if objects.names and not is_stated(np.array([[height, width]]))[0]:
-                height, width = header_of(read_member(file.fileno(), Member(*images[item])), names[item])[:2]
-            sizes[item] = max(height, 1), max(width, 1)
-    found = sorted(boxes.items())
-    columns = {name: np.array(column, np.int64) for name, column in zip(Member._fields[1:], numbers, strict=True)}
-    return Rows(
-        FileList.of(names),
-        Texts.of(map(folder_of, names)),
-        np.repeat([item for item, _ in found], [len(objects.names) for _, objects in found]).astype(np.int64),
-        np.concatenate([np.zeros((0, 4), np.float32), *(objects.boxes for _, objects in found)]),
-        Texts.of(str(name) for _, objects in found for name in objects.names),
-        sizes,
-        [str(path)],
-        np.zeros(len(images), np.int32),
-        more={"number": np.zeros(len(images), np.int64), **columns},
-    )
+            boxes[item] = find_objects(read_member(file, xml), xml.name)
+            sizes[item] = boxes[item].size
+        found = [(item, objects.boxes, objects.names) for item, objects in sorted(boxes.items())]
+        rows = rows_of(path, images, map(folder_of, names), found, sizes)
+        return rows.measured(lambda items: [size_of(file, Member(*images[item])) for item in items])
 
 
 def _owners(images: Sequence[str], xmls: Sequence[Member], ledger: Ledger) -> Iterator[tuple[int, Member]]:
@@ -312,12 +297,12 @@ def _likeness(folders: Sequence[str], others: Sequence[str]) -> int:
     return count
 
 
-def is_compressed(path: Path) -> bool:
+def is_compressed(path: AnyPath) -> bool:
     """Returns whether an archive's name is one of a compressed archive, which cannot be read at any place."""
     return path.name.lower().endswith(COMPRESSED)
 
 
-def holds_no_images(path: Path) -> bool:
+def holds_no_images(path: AnyPath) -> bool:
     """Returns whether an archive's name is one of those that come with ImageNet's images, e.g. of their boxes."""
     return is_compressed(path) and any(word in path.name.lower() for word in NO_IMAGES)
 

@@ -1,7 +1,7 @@
 """Reads records of packed data, many per call: crops one batch per call, directly into the batch's buffer."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,6 @@ from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.augment import choose_augment
 from tfpipe.data.images.crops import Crops, crop_seeds
-from tfpipe.data.images.headers import START, header_of, jpeg_header
 from tfpipe.data.images.library import native_library
 from tfpipe.data.images.windows import flipped
 from tfpipe.data.order.stream import SampleRef
@@ -21,7 +20,7 @@ from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.data.runtime.stage import stage
 from tfpipe.data.sources.packed.pixels import filler
 from tfpipe.data.sources.packed.shards import Shards
-from tfpipe.data.sources.records import LoadImages, LoadMasks
+from tfpipe.data.sources.records import ReadFiles
 from tfpipe.data.split import Split
 from tfpipe.util.buffer_pool import BufferPool
 from tfpipe.util.open_files import OpenFiles, allow_open
@@ -127,34 +126,8 @@ def range_reader(config: DataConfig, shards: Shards) -> Callable[[tf.Tensor], tf
     return read
 
 
-def file_loader(shards: Shards, paths: FileList) -> LoadImages:
-    """Returns a function: images (int64 [n]) -> their files (bytes [n]), and heights and widths (int32 [n, 2])."""
-    read = _reader(shards, paths)
-
-    def load(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        contents, sizes = np.empty(len(images), object), np.empty((len(images), 2), np.int32)
-        for number, file in enumerate(read(images)):
-            contents[number] = file
-            header = jpeg_header(file[:START])
-            sizes[number] = (header or header_of(file, shards.name(images[number], paths)))[:2]
-        return contents, sizes
-
-    return load
-
-
-def mask_loader(masks: Shards, paths: FileList) -> LoadMasks:
-    """Returns a function: images (int64 [n]) -> the files of their masks (bytes [n])."""
-    read = _reader(masks, paths)
-
-    def load(images: np.ndarray) -> np.ndarray:
-        contents = np.empty(len(images), object)
-        contents[:] = list(read(images))
-        return contents
-
-    return load
-
-
-def _reader(shards: Shards, paths: FileList) -> Callable[[np.ndarray], Iterable[bytes]]:
+def file_reader(shards: Shards, paths: FileList) -> ReadFiles:
+    """Returns a function that reads the files of some images, or of their masks if `shards` have these."""
     files = OpenFiles(shards.paths if shards.remote is None else [])
 
     def read(images: np.ndarray) -> Iterator[bytes]:

@@ -1,21 +1,22 @@
 """Scans shards that other tools wrote: once, by all ranks together; the result is a stored table (catalog/table.py)."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tfpipe.config import SourceConfig
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders
+from tfpipe.data.sources.data_files import NEITHER, not_used
+from tfpipe.data.sources.packed.members import Member
 from tfpipe.data.sources.packed.shards import Deflated, Records, Shards
 from tfpipe.data.sources.packed.stored import Stored
 from tfpipe.data.sources.remote.ranges import RemoteFiles
-from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, stamps_of
+from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, stamped_files
 from tfpipe.data.sources.rows import Rows, Texts
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -23,40 +24,25 @@ from tfpipe.util.files import Stamp
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
 
-COPY_AGAIN = "copy it again, or write it again"
 SCAN_AGAIN = "what was stored of it was damaged: delete the folder *.catalog next to it or in data.index"
+# Version of the columns of a scan and of their values.
+FORM = 3
 # Scanning alternates between waiting for storage and running Python.
 THREADS = 8
-
-
-class Scanned(NamedTuple):
-    """An image of a shard, as a scan finds it."""
-
-    name: str
-    label: str | None  # name or number of its class
-    number: int  # its class as a number of its own next to the label; 0 if there is none
-    size: tuple[float, float]  # height and width that the boxes are divided by
-    boxes: list[list[float]]  # ymin, xmin, ymax, xmax of each
-    box_labels: Sequence[str | None]  # name or number of each box's class; None for its image's
-    offset: int  # start of its bytes within the shard
-    length: int  # in bytes
-    inflated: int = 0  # bytes when inflated, if they are deflated; else 0
-    checksum: int = 0  # CRC-32 of these
-    more: Sequence[Any] = ()  # values of the columns ScannedSource.further
 
 
 class ScannedRows(NamedTuple):
     """The images of all shards of a split, one shard after the other."""
 
     rows: Rows
-    ledger: Ledger
     shards: "Stamped"
 
     def as_shards(self, labels: np.ndarray, remote: RemoteFiles | None = None) -> Shards:
         """Returns the shards as packed data, without the images' bytes; `labels` (int32 [n]) are class numbers."""
         images, columns = np.arange(len(labels), dtype=np.int32), self.rows.more
         records = Records(images, labels, self.rows.file, columns["offset"], columns["length"])
-        deflated = Deflated(columns["inflated"], columns["checksum"]) if columns["inflated"].any() else None
+        is_deflated = columns["inflated"].any()
+        deflated = Deflated(columns["inflated"], columns["checksum"]) if is_deflated else None
         return self.checked(Shards("original", self.rows.files, records, remote=remote, deflated=deflated))
 
     def checked(self, shards: Shards) -> Shards:
@@ -94,22 +80,11 @@ class ScannedSource(Stored):
     @property
     def settings(self) -> dict[str, Any]:
         """Config keys that a scan depends on, and their values."""
-        return {}
-
-    @property
-    def further(self) -> Sequence[str]:
-        """Names of more columns, whose values `Scanned.more` has."""
-        return ()
+        return {"the form of a scan": FORM}
 
     def typed(self, rows: Rows) -> Rows:
         """Gives further columns their types, once all shards are scanned; raises ConfigError if one has none."""
         return rows
-
-    @property
-    def about(self) -> SourceConfig:
-        """Settings of the source."""
-        assert self.config.source is not None, "the config is checked"
-        return self.config.source
 
     def has_test(self) -> bool:
         return bool(self.shards_of("test"))
@@ -118,13 +93,16 @@ class ScannedSource(Stored):
         for split in ("train", "test") if test and self.about.test_path is not None else ("train",):
             self.checked(split)
 
+    def unused(self) -> Ledger:
+        return not_used(self.shards_of(NEITHER))
+
     def scanned(self, split: str, world: World) -> ScannedRows:
         """Returns the images of a split: maps the stored scan, or makes it with all ranks together.
 
         Its catalog, train.catalog, or a.catalog if the config names a.tar, lies next to the shards or in `data.index`.
         Raises ConfigError if shards cannot be read; the message names up to 20 of them.
         """
-        shards = world.from_rank0(lambda: _stamped(self.checked(split)))
+        shards = world.from_rank0(lambda: stamped_files(self.checked(split)))
         folder = shards[0][0].parent
         # Of several archives in a folder, each that a config names has a scan of its own.
         named = shards[0][0] if shards[0][0] in (self.about.path, self.about.test_path) else folder / split
@@ -136,19 +114,19 @@ class ScannedSource(Stored):
         store = TableStore(folders, [(path.name, stamp) for path, stamp in shards], world, must_store=True)
 
         def make(ranks: World) -> StoredTable:
-            rows, ledger = self._scan(shards, f"scanning {split} data", ranks)
+            rows = self._scan(shards, f"scanning {split} data", ranks)
             table = self.typed(rows).table()
-            return table._replace(values={**table.values, "left_out": ledger.counts})
+            return table._replace(values={**table.values, "left_out": rows.left_out})
 
         table = store.table(self.stored_as, self.settings, make, shared=True)
         assert table is not None, "shards are always scanned"
-        ledger = Ledger(table.values["left_out"])
-        return ScannedRows(Rows.of_table(table, [str(path) for path, _ in shards]), ledger, shards)
+        rows = Rows.of_table(table, [str(path) for path, _ in shards])
+        return ScannedRows(rows._replace(left_out=table.values["left_out"]), shards)
 
-    def _scan(self, shards: Stamped, label: str, world: World) -> tuple[Rows, Ledger]:
+    def _scan(self, shards: Stamped, label: str, world: World) -> Rows:
         """Scans the shards, shared by the ranks; raises ConfigError if some cannot be read."""
 
-        def scan_all(mine: Sequence[tuple[AnyPath, Stamp]]) -> list[tuple[Rows, Ledger] | str]:
+        def scan_all(mine: Sequence[tuple[AnyPath, Stamp]]) -> list[Rows | str]:
             with ThreadPoolExecutor(THREADS) as pool:
                 results = pool.map(lambda shard: self._scan_one(*shard), mine)
                 return list(progress(results, len(mine), label, "shard", world.rank == 0))
@@ -158,17 +136,14 @@ class ScannedSource(Stored):
         if errors:
             folder = shards[0][0].parent
             raise ConfigError("\n  ".join([f"cannot read the {self.kind} in {folder}:", *errors[:20]]))
-        parts, ledger = [result for result in results if not isinstance(result, str)], Ledger()
-        for _, counted in parts:
-            ledger.update(counted)
-        return Rows.joined([rows for rows, _ in parts]), ledger
+        return Rows.joined([result for result in results if not isinstance(result, str)])
 
-    def _scan_one(self, path: AnyPath, stamp: Stamp) -> tuple[Rows, Ledger] | str:
+    def _scan_one(self, path: AnyPath, stamp: Stamp) -> Rows | str:
         """Scans a shard; returns an error message instead of raising it on one rank alone."""
 
-        def read() -> tuple[Rows, Ledger]:
+        def read() -> Rows:
             ledger = Ledger()
-            return self.scan(path, stamp.size or 0, ledger), ledger
+            return self.scan(path, stamp.size or 0, ledger)._replace(left_out=ledger.counts)
 
         try:
             # Requests have retries of their own.
@@ -179,39 +154,36 @@ class ScannedSource(Stored):
             return str(error)
 
 
-def rows_of(images: Sequence[Scanned], path: AnyPath, further: Sequence[str] = ()) -> Rows:
-    """Returns the images of a shard as Rows; `further` are the names of the columns in `Scanned.more`."""
-    columns: Iterable[Any] = zip(*images, strict=True) if images else [()] * len(Scanned._fields)
-    names, labels, numbers, sizes, boxes, box_labels, offsets, lengths, inflated, checksums, more = columns
-    places = {"number": numbers, "offset": offsets, "length": lengths, "inflated": inflated, "checksum": checksums}
+def rows_of(
+    path: AnyPath,
+    images: Sequence[Sequence[Any]],
+    labels: Iterable[str | None],
+    objects: Sequence[tuple[int, np.ndarray, Sequence[str | int | None]]],
+    sizes: np.ndarray | None = None,
+    more: Mapping[str, np.ndarray] = {},
+) -> Rows:
+    """Returns the images of a shard.
+
+    Args:
+        path: the shard.
+        images: the fields of the Member of each image.
+        labels: name or number of each image's class.
+        objects: the numbers of images that have boxes, ascending; the boxes of each, float32 [k, 4]; and their labels,
+            None for its image's.
+        sizes: heights and widths that the boxes are divided by, float32 [n, 2]; None if they are relative.
+        more: more columns.
+    """
+    names, *places = zip(*images, strict=True) if images else [()] * len(Member._fields)
+    owners, boxes, box_labels = zip(*objects, strict=True) if objects else [()] * 3
+    columns = {name: np.array(column, np.int64) for name, column in zip(Member._fields[1:], places, strict=True)}
     return Rows(
         FileList.of(names),
         Texts.of(labels),
-        np.repeat(np.arange(len(images)), list(map(len, boxes))),
-        np.array(list(chain.from_iterable(boxes)), np.float32).reshape(-1, 4),
-        Texts.of(chain.from_iterable(box_labels)),
-        np.array(sizes, np.float32).reshape(-1, 2),
+        np.repeat(np.array(owners, np.int64), list(map(len, boxes))),
+        np.concatenate([np.zeros((0, 4), np.float32), *boxes]),
+        Texts.of(None if label is None else str(label) for label in chain.from_iterable(box_labels)),
+        np.ones((len(images), 2), np.float32) if sizes is None else sizes,
         [str(path)],
         np.zeros(len(images), np.int32),
-        more={
-            **{name: np.array(column, np.int64) for name, column in places.items()},
-            **{name: _objects([values[number] for values in more]) for number, name in enumerate(further)},
-        },
+        more={**columns, **more},
     )
-
-
-def _objects(values: Sequence[Any]) -> np.ndarray:
-    """Returns object [n], also of lists that are as long as each other."""
-    column = np.empty(len(values), object)
-    column[:] = values
-    return column
-
-
-def _stamped(shards: Sequence[AnyPath]) -> Stamped:
-    """Returns the shards with their stamps; raises ConfigError if one cannot be reached."""
-    stamped: Stamped = []
-    for path, stamp in zip(shards, stamps_of(shards), strict=True):
-        if isinstance(stamp, OSError):
-            raise ConfigError(f"cannot read {path}: {stamp.strerror}")
-        stamped.append((path, stamp))
-    return stamped

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.images.headers import START, Header, header_of, jpeg_header
 from tfpipe.data.sources.remote.fetcher import FetchError
 from tfpipe.data.sources.remote.ranges import Extent, RemoteFiles
 from tfpipe.errors import ConfigError
@@ -19,6 +20,7 @@ from tfpipe.util.retry import retried
 Kind = Literal["original", "coefficients", "crops", "raw"]
 WHOLE: tuple[Kind, ...] = ("original", "coefficients")  # those of whole images
 CUT = "the shard ends within it"
+COPY_AGAIN = "copy it again, or write it again"
 # Records that are compared with their shards at a time, so that what is made of them stays in the CPU's cache.
 CHUNK = 2**16
 
@@ -74,15 +76,26 @@ class Shards:
             return contents
         return inflate(contents, int(self.deflated.sizes[record]), int(self.deflated.checksums[record]))
 
+    def header(self, record: int, name: str) -> Header:
+        """Returns the header of an image, of which only the start is read if that has it; errors name `name`.
+
+        Raises OSError or ValueError.
+        """
+        if self.deflated is None or not self.deflated.sizes[record]:
+            (place,) = self.places(np.array([record]))
+            if header := jpeg_header(_read(self.paths[place[0]], place[1], min(place[2], START))):
+                return header
+        return header_of(self.contents(record), name)
+
     def contents(self, record: int) -> bytes:
-        """Reads a single record; returns fewer bytes if its shard ends within it. Raises OSError or FetchError."""
-        if self.remote is not None:
-            (contents,) = self.remote.read([Extent(*extent) for extent in self.places(np.array([record]))])
-            if isinstance(contents, FetchError):
-                raise contents
-            return contents
-        ((shard, offset, length),) = self.places(np.array([record]))
-        return _read(self.paths[shard], offset, length)
+        """Reads a single record; raises OSError, or ValueError if it cannot be fetched or is not whole."""
+        (place,) = self.places(np.array([record]))
+        if self.remote is None:
+            return self.whole(record, _read(self.paths[place[0]], *place[1:]))
+        (contents,) = self.remote.read([Extent(*place)])
+        if isinstance(contents, FetchError):
+            raise ValueError(str(contents))
+        return self.whole(record, contents)
 
     def check_places(self, sizes: Sequence[int], images: FileList, remedy: str, length: int | None = None) -> None:
         """Compares the place of each record with its shard, of which `sizes` has the bytes.

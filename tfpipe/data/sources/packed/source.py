@@ -1,6 +1,7 @@
 """Packed data as a source: the output of `tfpipe pack`."""
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,8 +13,8 @@ from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import table_boxes, table_paths
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.catalogs import images_catalog
 from tfpipe.data.sources.entries import COMMAND as ENTRY_POINTS
-from tfpipe.data.sources.known import Known
 from tfpipe.data.sources.packed.manifest import (
     ADVICE,
     Manifest,
@@ -71,8 +72,8 @@ class Packed(Stored):
             if why is not None:
                 raise ConfigError(f"{self.folder} holds {why}")
 
-    def load(self, split: str, world: World) -> tuple[Known, Shards]:
-        """Loads what is known of a split from its manifest and tables."""
+    def load(self, split: str, world: World) -> tuple[Catalog, Shards]:
+        """Loads a split from its manifest and tables."""
         manifest = world.from_rank0(lambda: _checked(self.folder, split))
         if manifest.about["kind"] == "coefficients":
             _check_decoder(self.config, self.folder, world)
@@ -93,11 +94,8 @@ class Packed(Stored):
             pixels = math.prod((*self.config.crop_image_size, self.config.num_channels))
         shards.check_places([shard["bytes"] for shard in manifest.shards], paths, ADVICE, pixels)
         _check_records(shards, columns["label"], len(classes), self.folder)
-        known = Known(
-            *(paths, columns["label"], classes, table_boxes(table), columns["annotated"]),
-            weights=columns.get("weight"),
-        )
-        return known, shards
+        catalog = images_catalog(split, paths, columns["label"], classes, table_boxes(table))
+        return replace(catalog, annotated=columns["annotated"], weights=columns.get("weight")), shards
 
     def split_of(self, catalog: Catalog, shards: Shards, world: World) -> "PackedSplit":
         return PackedSplit(self.config, catalog, world, shards)

@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import as_file
-from tfpipe.data.sources.known import Known, check_split, known_catalog
+from tfpipe.data.sources.catalogs import apply_settings
+from tfpipe.data.sources.data_files import check_split
 from tfpipe.data.sources.packed.shards import Shards
-from tfpipe.data.sources.records import LoadImages, LoadMasks, RecordSplit
-from tfpipe.data.sources.remote.fetcher import FetchError
+from tfpipe.data.sources.records import ReadFiles, RecordSplit
 from tfpipe.data.sources.remote.ranges import RemoteFiles
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, as_path
 from tfpipe.data.sources.source import BaseSource
@@ -31,8 +32,8 @@ class Stored(BaseSource):
     @property
     def folder(self) -> AnyPath:
         """Folder of the data."""
-        assert self.config.source is not None and self.config.source.path is not None, "the config is checked"
-        return as_path(self.config.source.path, self.config.remote)
+        assert self.about.path is not None, "the config is checked"
+        return as_path(self.about.path, self.config.remote)
 
     @property
     def display_name(self) -> str:
@@ -45,13 +46,19 @@ class Stored(BaseSource):
                 "folder to a local disk"
             )
         check_split(split)
-        known, shards = self.load(split, world)
-        catalog = known_catalog(self.config, split, self.display_name, known, show=world.rank == 0)
-        return self.split_of(replace(catalog, jpeg=shards.jpeg), shards, world)
+        catalog, shards = self.load(split, world)
+        if split == "train":
+            catalog.ledger.update(self.unused())
+        catalog = replace(catalog, jpeg=shards.jpeg, display_name=self.display_name)
+        return self.split_of(apply_settings(self.config, catalog, show=world.rank == 0), shards, world)
 
     @abstractmethod
-    def load(self, split: str, world: World) -> tuple[Known, Shards]:
-        """Returns what is known of a split, and the location of its records; raises ConfigError as `open` does."""
+    def load(self, split: str, world: World) -> tuple[Catalog, Shards]:
+        """Returns the catalog of a split, and the location of its records; raises ConfigError as `open` does."""
+
+    def unused(self) -> Ledger:
+        """Returns a ledger of the files next to the data that are not used."""
+        return Ledger()
 
     def split_of(self, catalog: Catalog, shards: Shards, world: World) -> "ShardSplit":
         """Returns the split of a catalog whose records are in `shards`."""
@@ -78,31 +85,22 @@ class ShardSplit(RecordSplit):
         return STORES[self.shards.kind]
 
     def image(self, item: int) -> bytes:
-        try:
-            contents = self.shards.contents(item)
-        except FetchError as error:
-            raise ValueError(str(error)) from None
-        return as_file(self.shards.whole(item, contents))
+        return as_file(self.shards.contents(item))
 
     def mask(self, item: int) -> bytes:
         assert self.shards.masks is not None, "there are masks"
-        try:
-            contents = self.shards.masks.contents(item)
-        except FetchError as error:
-            raise ValueError(str(error)) from None
-        return self.shards.masks.whole(item, contents)
+        return self.shards.masks.contents(item)
 
-    def mask_loader(self) -> LoadMasks | None:
-        from tfpipe.data.sources.packed.crops import mask_loader
+    def file_reader(self) -> ReadFiles:
+        from tfpipe.data.sources.packed.crops import file_reader
 
-        if self.shards.masks is None or self.catalog.masks is None:
-            return None
-        return mask_loader(self.shards.masks, self.catalog.masks)
+        return file_reader(self.shards, self.catalog.paths)
 
-    def loader(self) -> LoadImages:
-        from tfpipe.data.sources.packed.crops import file_loader
+    def mask_reader(self) -> ReadFiles | None:
+        from tfpipe.data.sources.packed.crops import file_reader
 
-        return file_loader(self.shards, self.catalog.paths)
+        masks, paths = self.shards.masks, self.catalog.masks
+        return None if masks is None or paths is None else file_reader(masks, paths)
 
     def reader(self) -> "Callable[[tf.Tensor], tf.Tensor] | None":
         from tfpipe.data.sources.packed.crops import range_reader
@@ -111,8 +109,3 @@ class ShardSplit(RecordSplit):
 
     def name(self, item: int) -> str:
         return self.shards.name(item, self.catalog.paths)
-
-    def cause(self, error: "tf.errors.OpError") -> str | None:
-        from tfpipe.data.runtime.op_errors import reason
-
-        return f"{reason(error)}; {self.remedy}" if reason(error).startswith("record ") else None

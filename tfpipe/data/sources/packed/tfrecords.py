@@ -1,6 +1,5 @@
 """Loads TFRecords of ImageNet made by other tools: scans them once, then treats them like `tfpipe pack`'s output."""
 
-import os
 import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -11,17 +10,18 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.lib.io.tf_record import tf_record_random_reader
 
-from tfpipe.data.annotations.cleaning import Annotated, targets
 from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.types import Index
-from tfpipe.data.sources.known import NEITHER, RECORDS, Known, check_files, expanded, names_of, not_used
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.catalogs import Classes, catalog_of
+from tfpipe.data.sources.data_files import RECORDS, check_files, data_files
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, is_sound, masked, parse_example
 from tfpipe.data.sources.packed.manifest import PREFIX
-from tfpipe.data.sources.packed.scan import COPY_AGAIN, Scanned, ScannedSource, rows_of
-from tfpipe.data.sources.packed.shards import Shards
-from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, as_path, open_file
+from tfpipe.data.sources.packed.members import Member
+from tfpipe.data.sources.packed.scan import ScannedSource, rows_of
+from tfpipe.data.sources.packed.shards import COPY_AGAIN, Shards
+from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, open_file
 from tfpipe.data.sources.rows import Rows
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -30,8 +30,6 @@ from tfpipe.errors import ConfigError
 SUFFIX = "|".join(map(re.escape, RECORDS))
 SHARD = re.compile(rf"(?:-\d+-of-(\d+)(?:{SUFFIX})?|{SUFFIX})$")
 ReadData = Callable[[int, int], bytes | None]
-# Stands for the class of a box that has another class than its image.
-OTHER_CLASS = np.iinfo(np.int32).max
 
 
 class TfRecords(ScannedSource):
@@ -41,39 +39,25 @@ class TfRecords(ScannedSource):
     stored_as = "tfrecord"
 
     def shards_of(self, split: str) -> Sequence[AnyPath]:
-        """Returns the TFRecord files of `split`, sorted: train-00000-of-01024 ...; see known.names_of.
-
-        A URL is one of a file, a pattern of files or, in an object store, a folder.
-        """
-        path = self.about.test_path if split == "test" and self.about.test_path is not None else self.about.path
-        assert path is not None, "the config is checked"
-        if isinstance(path, str) and SHARD.search(expanded(path)[0]):
-            used = split == "train" or (split == "test" and self.about.test_path is not None)
-            return [UrlPath(url, self.config.remote) for url in expanded(path)] if used else []
-        folder = as_path(path, self.config.remote)
-        if isinstance(folder, UrlPath):
-            names = folder.names()
-        else:
-            names = set(os.listdir(folder) if folder.is_dir() else [])
-        return [folder / name for name in names_of(filter(SHARD.search, names), self.about, split)]
+        """Returns the TFRecord files of `split`, sorted: train-00000-of-01024 ...; see data_files."""
+        return data_files(self.about, split, self.config.remote, lambda name: SHARD.search(name) is not None)
 
     def checked(self, split: str) -> Sequence[AnyPath]:
         shards = self.shards_of(split)
         expected = f"{PREFIX[split]}-*-of-*, as TFRecords of ImageNet are named, or one of *{' *'.join(RECORDS)}"
         check_files(shards, self.about, split, "TFRecord file", expected)
         match = SHARD.search(shards[0].name)
-        assert match is not None, "its name was chosen by it"
-        if match[1] and len(shards) != int(match[1]):
+        if match is not None and match[1] and len(shards) != int(match[1]):
             pattern = f"{shards[0].name[: match.start()]}-*-of-{match[1]}"
             raise ConfigError(f"{shards[0].parent}: {len(shards)} of {int(match[1])} shards {pattern} are there")
         return shards
 
     def scan(self, path: AnyPath, size: int, ledger: Ledger) -> Rows:
         del ledger
-        return rows_of(_scan_shard(path, size), path)
+        return _scan_shard(path, size)
 
-    def load(self, split: str, world: World) -> tuple[Known, Shards]:
-        """Loads what is known of a split from a scan of its records.
+    def load(self, split: str, world: World) -> tuple[Catalog, Shards]:
+        """Loads a split from a scan of its records.
 
         Raises ConfigError if the TFRecords are missing, damaged or of another schema, or a label is not a class.
         """
@@ -84,22 +68,20 @@ class TfRecords(ScannedSource):
                 'own: use "directory", or pack the files with tfpipe pack'
             )
         images = self.scanned(split, world)
-        if not images.rows.names:
+        rows = images.rows
+        if not rows.names:
             raise ConfigError(f"the TFRecords in {self.display_name} hold no record of the {split} data")
         if config.classes is not None:
             classes = class_table(config, FileList.of([]))
         else:
-            train = images if split == "train" else self.scanned("train", world)
+            train = rows if split == "train" else self.scanned("train", world).rows
             # If no record has a class name, classes are named by number.
-            classes = tuple(
-                train.rows.labels.distinct() or map(str, range(1, int(train.rows.more["number"].max()) + 1))
-            )
-        labels = _labels(images.rows, classes, self.display_name)
-        index = _boxes(images.rows, labels)
-        ledger = not_used(self.shards_of(NEITHER) if split == "train" else [])
-        paths = FileList.of(images.rows.names)
-        known = Known(paths, labels, classes, index.boxes, index.annotated, ledger=ledger)
-        return known, images.as_shards(labels, self.opened(images.shards))
+            classes = tuple(train.labels.distinct() or map(str, range(1, int(train.more["number"].max()) + 1)))
+        labels = _labels(rows, classes, self.display_name)
+        # Boxes that have a label of their own are of another class than their image, whichever.
+        others = Classes(classes, dict.fromkeys(rows.box_labels.names, len(classes)))
+        catalog = catalog_of(config, split, rows, others, self.display_name, labels)
+        return catalog, images.as_shards(labels, self.opened(images.shards))
 
 
 def _labels(rows: Rows, classes: tuple[str, ...], folder: str) -> np.ndarray:
@@ -118,22 +100,18 @@ def _labels(rows: Rows, classes: tuple[str, ...], folder: str) -> np.ndarray:
     return labels
 
 
-def _boxes(rows: Rows, labels: np.ndarray) -> Index:
-    """Returns the boxes to crop, as cleaning.targets does: those of the image's class, else the whole image."""
-    assert rows.sizes is not None, "a scan has sizes"
-    classes = np.where(rows.box_labels.numbers < 0, labels[rows.box_images], OTHER_CLASS)
-    return Index(rows.annotated, targets(Annotated(rows.box_images, rows.boxes, classes), labels, rows.sizes))
-
-
-def _scan_shard(path: AnyPath, size: int) -> list[Scanned]:
-    rows: list[Scanned] = []
+def _scan_shard(path: AnyPath, size: int) -> Rows:
+    images, labels, numbers = list[Member](), list[str | None](), list[int]()
+    objects = list[tuple[int, np.ndarray, Sequence[str | None]]]()
     for count, (start, data) in enumerate(_records(path, size)):
         parsed = _parse(data, path, count)
-        extent = start + data.index(parsed.contents), len(parsed.contents)
+        name = parsed.filename or f"{path.name}:{count}"
+        images.append(Member(name, start + data.index(parsed.contents), len(parsed.contents)))
+        labels.append(parsed.synset or None)
+        numbers.append(parsed.label)
         box_labels = [None if label == parsed.label else str(label) for label in parsed.box_labels]
-        name, facts = parsed.filename or f"{path.name}:{count}", (parsed.synset or None, parsed.label, (1, 1))
-        rows.append(Scanned(name, *facts, parsed.boxes.tolist(), box_labels, *extent))
-    return rows
+        objects.append((count, parsed.boxes, box_labels))
+    return rows_of(path, images, labels, objects, more={"number": np.array(numbers, np.int64)})
 
 
 def _parse(data: bytes, path: AnyPath, count: int) -> Parsed:

@@ -1,31 +1,32 @@
 """WebDataset's tar shards: scans them once, then reads any image at once by its shard, offset and length.
 
-tar.py says which members of a shard are a sample.
+A sample is the members that follow each other and share a name up to its first dot: n01/7.jpg with n01/7.cls, 7.json or
+7.xml. The rest of the name is the member's ending: 7.seg.png ends in "seg.png", and is no image of the sample.
 """
 
 import json
-import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import groupby
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from tfpipe.config import Columns
-from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, is_stated
+from tfpipe.data.annotations.cleaning import WHOLE_IMAGE
 from tfpipe.data.annotations.voc import find_objects
 from tfpipe.data.catalog.class_folders import SUFFIXES
 from tfpipe.data.catalog.labels import label_text
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
-from tfpipe.data.catalog.types import ROUNDED, first_rounded
-from tfpipe.data.images.headers import header_of
-from tfpipe.data.sources.known import NEITHER, Known, check_files, data_files, not_used
-from tfpipe.data.sources.packed.scan import Scanned, ScannedRows, ScannedSource, rows_of
+from tfpipe.data.catalog.types import ROUNDED, Catalog, first_rounded
+from tfpipe.data.sources.catalogs import catalog_of, classes_of
+from tfpipe.data.sources.data_files import check_files, data_files, ends_with
+from tfpipe.data.sources.packed.members import Member, read_member, size_of, tar_members
+from tfpipe.data.sources.packed.scan import ScannedRows, ScannedSource, rows_of
 from tfpipe.data.sources.packed.shards import Shards
-from tfpipe.data.sources.packed.tar import NOTES, check_end, opened_tar, samples, split_name
 from tfpipe.data.sources.remote.url_path import AnyPath, open_file
-from tfpipe.data.sources.rows import Rows, as_edges, boxes_of, classes_of, in_pixels, targets_of
+from tfpipe.data.sources.rows import Rows, as_edges, boxes_of, in_pixels
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
@@ -34,10 +35,23 @@ TAR = (".tar",)
 COLUMNS = ("label", "boxes", "box_labels", "box_format", "box_unit", "mask", "extra")
 # Columns of a scan: where masks are, 0 for none.
 MASKS = ("mask_offset", "mask_length")
-# Version of a scan's labels.
-LABELS = 2
+NO_MASK = Member("", 0, 0)
+# Endings of images, the one to use first: a sample has one image; and of labels and boxes. That of a mask is in the
+# config.
+IMAGES = tuple(suffix.removeprefix(".") for suffix in SUFFIXES)
+NOTES = ("cls", "json", "xml")
 # Whole numbers beyond are none of int64; no float32 is as large as MOST.
 MOST_WHOLE, MOST = 2**63 - 1, 2**128
+
+
+class Notes(NamedTuple):
+    """The label and the boxes that the members next to an image state."""
+
+    label: str | None = None
+    boxes: np.ndarray = np.zeros((0, 4), np.float32)  # ymin, xmin, ymax, xmax
+    box_labels: Sequence[str | None] = ()
+    size: Sequence[float] = (1.0, 1.0)  # height and width that the boxes are divided by; 0: the image's own
+    extra: Sequence[Any] = ()  # values of data.source.columns.extra
 
 
 class WebDataset(ScannedSource):
@@ -54,24 +68,19 @@ class WebDataset(ScannedSource):
     @property
     def settings(self) -> dict[str, Any]:
         columns = {f"data.source.columns.{name}": getattr(self.about.columns, name) for name in COLUMNS}
-        return {**columns, "the form of labels": LABELS}
-
-    @property
-    def further(self) -> list[str]:
-        # The names of a user's columns may be none that a file can have.
-        return [*MASKS, *(f"extra{number}" for number in range(len(self.about.columns.extra)))]
+        return {**super().settings, **columns}
 
     def typed(self, rows: Rows) -> Rows:
-        more = {name: rows.more[name].astype(np.int64) for name in MASKS}
-        for name, key in zip(self.further[len(MASKS) :], self.about.columns.extra.values(), strict=True):
-            more[name] = json_column(rows.more[name].tolist(), key, rows.origin)
+        columns = self.about.columns
+        named = zip(_extra(columns), columns.extra.values(), strict=True)
+        more = {name: json_column(rows.more[name].tolist(), key, rows.origin) for name, key in named}
         return rows._replace(more={**rows.more, **more})
 
     def scan(self, path: AnyPath, size: int, ledger: Ledger) -> Rows:
-        return rows_of(scan_tar(path, size, self.about.columns, ledger), path, self.further)
+        return scan_tar(path, size, self.about.columns, ledger)
 
-    def load(self, split: str, world: World) -> tuple[Known, Shards]:
-        """Loads what is known of a split from a scan of its shards.
+    def load(self, split: str, world: World) -> tuple[Catalog, Shards]:
+        """Loads a split from a scan of its shards.
 
         Raises ConfigError if a shard is missing or damaged, or an image has no class.
         """
@@ -82,22 +91,14 @@ class WebDataset(ScannedSource):
         if split == "test" and config.classes is None:
             train = self._rows(self.scanned("train", world))
         classes = classes_of(config, train, self.display_name)
-        ledger = not_used(self.shards_of(NEITHER) if split == "train" else [], images.ledger)
-        labels, boxes = targets_of(config, rows, classes, self.display_name, ledger)
-        shards, masks = images.as_shards(labels, self.opened(images.shards)), None
+        catalog = catalog_of(config, split, rows, classes, self.display_name)
+        shards, masks = images.as_shards(catalog.labels, self.opened(images.shards)), None
         if config.targets.kind == "mask":
             shards = replace(shards, masks=images.checked(_masks(rows, shards)))
             masks = self._mask_names(rows)
-        extra = zip(self.about.columns.extra, self.further[len(MASKS) :], strict=True)
+        extra = zip(self.about.columns.extra, _extra(self.about.columns), strict=True)
         values = {name: rows.texts[column] if column in rows.texts else rows.more[column] for name, column in extra}
-        known = Known(
-            *(FileList.of(rows.names), labels, classes.names, boxes, rows.annotated),
-            ledger=ledger,
-            masks=masks,
-            values=values,
-            stated=rows.sizes,
-        )
-        return known, shards
+        return replace(catalog, masks=masks, values=values), shards
 
     def _mask_names(self, rows: Rows) -> FileList:
         """Returns the name of each image's mask; raises ConfigError if one has none."""
@@ -111,93 +112,142 @@ class WebDataset(ScannedSource):
         return FileList.of(f"{split_name(name)[0]}.{ending}" for name in rows.names)
 
     def shards_of(self, split: str) -> Sequence[AnyPath]:
-        return data_files(self.about, split, TAR, self.config.remote)
+        return data_files(self.about, split, self.config.remote, ends_with(TAR))
 
     def _rows(self, images: ScannedRows) -> Rows:
         if not images.rows.names:
             raise ConfigError(
                 f"the tar shards in {images.shards[0][0].parent} hold no image with a name that ends in "
-                f"{', '.join(SUFFIXES)}, but {', '.join(images.ledger.texts) or 'nothing'}"
+                f"{', '.join(SUFFIXES)}, but {', '.join(images.rows.ledger.texts) or 'nothing'}"
             )
         return images.rows._replace(column="box_labels" if self.config.label_source == "object" else "label")
 
 
-def scan_tar(path: AnyPath, size: int, columns: Columns, ledger: Ledger) -> list[Scanned]:
+def scan_tar(path: AnyPath, size: int, columns: Columns, ledger: Ledger) -> Rows:
     """Returns the images of a tar file, in its order; counts in `ledger` what is not used.
 
-    Raises OSError, or ValueError if it is no tar file, a member or a header is
-    damaged, or the file was cut off.
+    Raises OSError, or ValueError if it is no tar file, a member or a header is damaged, or the file was cut off.
     """
-    rows: list[Scanned] = []
+    images, stated, masks = list[Member](), list[Notes](), list[Member]()
     try:
-        with open_file(path) as file, opened_tar(file, size) as tar:
-            for image, notes in samples(tar, (*NOTES, mask_ending(columns)), ledger):
-                rows.append(_scanned_image(tar, image, notes, columns))
-            check_end(file, tar.offset)
+        with open_file(path) as file:
+            endings = (*NOTES, mask_ending(columns))
+            for image, notes in samples(tar_members(file, 0, size, ledger), endings, ledger):
+                images.append(image)
+                stated.append(read_notes(file, image, notes, columns))
+                masks.append(notes.get(endings[-1], NO_MASK))
+            labels, boxes, box_labels, sizes, extra = zip(*stated, strict=True) if stated else [()] * len(Notes._fields)
+            more = dict(zip(MASKS, np.array([mask[1:3] for mask in masks], np.int64).reshape(-1, 2).T, strict=True))
+            for number, name in enumerate(_extra(columns)):
+                more[name] = np.empty(len(images), object)
+                more[name][:] = [values[number] for values in extra]
+            objects = list(zip(range(len(images)), boxes, box_labels, strict=True))
+            rows = rows_of(path, images, labels, objects, np.array(sizes, np.float32).reshape(-1, 2), more)
+            return rows.measured(lambda items: [size_of(file, images[item]) for item in items])
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    return rows
 
 
-def _scanned_image(
-    tar: tarfile.TarFile, image: tarfile.TarInfo, notes: dict[str, tarfile.TarInfo], columns: Columns
-) -> Scanned:
-    """Returns an image with what the members next to it say; raises ValueError if that cannot be used."""
-    stated: dict[str, str | None] = {}
-    edges, labels = np.zeros((0, 4), np.float32), list[str | None]()
-    height = width = 1.0
-    mask, more = notes.get(mask_ending(columns)), list[Any]([None] * len(columns.extra))
+def samples(
+    members: Iterable[Member], endings: Collection[str], ledger: Ledger
+) -> Iterator[tuple[Member, dict[str, Member]]]:
+    """Yields the image of each sample that has one, and its members with one of the `endings`, by these.
+
+    Counts in `ledger` all other members. Raises ValueError if samples that follow each other have one name and other
+    members.
+    """
+    shown = (member for member in members if not _is_hidden(member, ledger))
+    for key, members_of_key in groupby(shown, lambda member: split_name(member.name)[0]):
+        for sample in _of_one_name(key, list(members_of_key)):
+            image = next((sample[ending] for ending in IMAGES if ending in sample), None)
+            if image is None:
+                ledger.add("samples without an image", key)
+            for ending, member in sample.items():
+                if ending not in endings and member is not image:
+                    ledger.add(f".{ending}" if ending else "names without an ending", member.name)
+            if image is not None:
+                yield image, {ending: member for ending, member in sample.items() if ending in endings}
+
+
+def _is_hidden(member: Member, ledger: Ledger) -> bool:
+    hidden = member.name.rpartition("/")[2].startswith(".")
+    if hidden:
+        ledger.add("names that begin with a dot", member.name)
+    return hidden
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Returns a member's name up to the first dot of its base name, and the rest, in lower case."""
+    folder, slash, base = name.rpartition("/")
+    stem, _, ending = base.partition(".")
+    return f"{folder}{slash}{stem}", ending.lower()
+
+
+def _of_one_name(key: str, members: list[Member]) -> Iterator[dict[str, Member]]:
+    """Yields the members of each sample by ending; several samples of one name have the same endings in one order."""
+    endings = [split_name(member.name)[1] for member in members]
+    length = next((number for number, ending in enumerate(endings) if ending in endings[:number]), len(endings))
+    if endings != endings[:length] * (len(endings) // length):
+        raise ValueError(
+            f"several samples in a row are named {key}, and it is not clear which of the members "
+            f"{', '.join(f'.{ending}' for ending in endings[:6])} belong together: give each sample a name of its own"
+        )
+    for start in range(0, len(members), length):
+        yield dict(zip(endings[:length], members[start : start + length], strict=True))
+
+
+def read_notes(file: IO[bytes], image: Member, notes: Mapping[str, Member], columns: Columns) -> Notes:
+    """Reads the members next to an image, the last boxes counting; raises ValueError if they cannot be used."""
     if UNUSABLE.search(image.name):
         raise ValueError(f"the name {image.name!a} {fault(image.name)}: rename it")
-
-    def contents(member: tarfile.TarInfo) -> bytes:
-        file = tar.extractfile(member)
-        assert file is not None, "it is a file"
-        return file.read()
-
+    found, labels = Notes(extra=[None] * len(columns.extra)), dict[str, str | None]()
     for ending, member in notes.items():
-        if ending == "cls":
+        if ending == "xml":
+            objects = find_objects(read_member(file, member), member.name)
+            found = Notes(None, objects.boxes, list(map(label_text, objects.names)), objects.size, found.extra)
+        elif ending in ("cls", "json"):
             try:
-                stated[ending] = label_text(contents(member))
-            except ValueError as error:
-                raise ValueError(f"{member.name}: {error}") from error
-        elif ending == "json":
-            try:
-                annotation = json.loads(contents(member))
-                own_label = annotation.get(columns.label)
-                more = [_at(annotation, key) for key in columns.extra.values()]
-                tags = list(map(label_text, own_label)) if isinstance(own_label, list) else None
-                if tags is not None and None in tags:
-                    raise ValueError(f"received {json.dumps(own_label)[:80]}; accepted: a list of labels, none empty")
-                stated[ending] = label_text(own_label) if tags is None else None
-                edges = as_edges(boxes_of(annotation.get(columns.boxes)), columns.box_format)
-                labels = list(map(label_text, annotation.get(columns.box_labels) or [])) or [None] * len(edges)
-                if in_pixels(edges, columns.box_unit, lambda _: image.name):
-                    height, width = (float(annotation.get(side) or 0) for side in ("height", "width"))
-                if tags is not None and not len(edges):
-                    edges, labels = np.repeat(WHOLE_IMAGE, len(tags), axis=0), [*tags]
-                "".join(
-                    map(str, (stated[ending], *labels, *more))
-                ).encode()  # raises if JSON's escapes make it no UTF-8
+                if ending == "cls":
+                    labels[ending] = label_text(read_member(file, member))
+                else:
+                    found = _of_json(read_member(file, member), columns, image.name)
+                    labels[ending] = found.label
             except (ValueError, TypeError, AttributeError) as error:
                 raise ValueError(f"{member.name}: {error}") from error
-        elif ending == "xml":
-            objects = find_objects(contents(member), member.name)
-            edges, labels, (height, width) = objects.boxes, list(map(label_text, objects.names)), objects.size
-    if len(labels) != len(edges):
-        raise ValueError(f"{image.name} has {len(labels)} labels for {len(edges)} boxes")
-    if len(edges) and not is_stated(np.array([[height, width]]))[0]:
-        height, width = header_of(contents(image), image.name)[:2]
-    texts = set(filter(None, stated.values()))
+    count = len(found.boxes)
+    if len(found.box_labels) != count:
+        raise ValueError(f"{image.name} has {len(found.box_labels)} labels for {count} boxes")
+    texts = set(filter(None, labels.values()))
     if len(texts) > 1:
         raise ValueError(
-            f'{image.name} has the label "{stated["cls"]}" in its .cls and "{stated["json"]}" in its .json: make them '
+            f'{image.name} has the label "{labels["cls"]}" in its .cls and "{labels["json"]}" in its .json: make them '
             "the same, or set data.source.columns.label to a key that no .json has"
         )
-    size = max(height, 1), max(width, 1)
-    place = (0, 0) if mask is None else (mask.offset_data, mask.size)
-    found = Scanned(image.name, next(iter(texts), None), 0, size, edges.tolist(), labels, image.offset_data, image.size)
-    return found._replace(more=(*place, *more))
+    return found._replace(label=next(iter(texts), None))
+
+
+def _of_json(contents: bytes, columns: Columns, image: str) -> Notes:
+    """Returns what a .json states about an image; raises ValueError, TypeError or AttributeError."""
+    annotation = json.loads(contents)
+    label, size = annotation.get(columns.label), [1.0, 1.0]
+    extra = [_at(annotation, key) for key in columns.extra.values()]
+    tags = list(map(label_text, label)) if isinstance(label, list) else None
+    if tags is not None and None in tags:
+        raise ValueError(f"received {json.dumps(label)[:80]}; accepted: a list of labels, none empty")
+    text = label_text(label) if tags is None else None
+    boxes = as_edges(boxes_of(annotation.get(columns.boxes)), columns.box_format)
+    labels = list(map(label_text, annotation.get(columns.box_labels) or [])) or [None] * len(boxes)
+    if in_pixels(boxes, columns.box_unit, lambda _: image):
+        size = [float(annotation.get(side) or 0) for side in ("height", "width")]
+    if tags is not None and not len(boxes):
+        boxes, labels = np.repeat(WHOLE_IMAGE, len(tags), axis=0), tags
+    "".join(map(str, (text, *labels, *extra))).encode()  # raises if JSON's escapes make it no UTF-8
+    return Notes(text, boxes, labels, size, extra)
+
+
+def _extra(columns: Columns) -> list[str]:
+    """Returns the names of the extra columns in a scan: a user's own may be none that a file can have."""
+    return [f"extra{number}" for number in range(len(columns.extra))]
 
 
 def mask_ending(columns: Columns) -> str:

@@ -14,7 +14,7 @@ from typing import IO, NamedTuple
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.table import ADVICE, catalog_folders, create_folder
 from tfpipe.data.sources.remote.fetcher import FetchError
-from tfpipe.data.sources.remote.url_path import PART, AnyPath, Unreachable, UrlPath, stamps_of
+from tfpipe.data.sources.remote.url_path import PART, AnyPath, Unreachable, UrlPath, stamped_files, stamps_of
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
@@ -70,7 +70,7 @@ def local_files(files: Sequence[AnyPath], config: DataConfig, world: World, part
     urls = [file for file in files if isinstance(file, UrlPath)]
     if not urls:
         return CopiedFiles([file for file in files if isinstance(file, Path)], {})
-    stamps = world.from_rank0(lambda: _stamps(urls))
+    stamps = world.from_rank0(lambda: [stamp for _, stamp in stamped_files(urls)])
     unknown = [stamp for stamp in stamps if stamp.changed is None]
     start = world.from_rank0(time.time_ns)
     stamps = [stamp if stamp.changed is not None else Stamp(stamp.size, start) for stamp in stamps]
@@ -93,15 +93,6 @@ def local_files(files: Sequence[AnyPath], config: DataConfig, world: World, part
         "" if unknown else version.hexdigest(),
         [] if parts is None else list(zip(urls, stamps, strict=True)),
     )
-
-
-def _stamps(urls: Sequence[UrlPath]) -> list[Stamp]:
-    stamps = []
-    for url, stamp in zip(urls, stamps_of(urls), strict=True):
-        if isinstance(stamp, OSError):
-            raise ConfigError(f"cannot read {url}: {stamp.strerror}")
-        stamps.append(stamp)
-    return stamps
 
 
 def _copied(url: UrlPath, stamp: Stamp, config: DataConfig, parts: Parts | None, *, show: bool) -> Path:

@@ -1,4 +1,4 @@
-"""Fetches URLs through fsspec, many at once; retries requests whose failure may be temporary."""
+"""Fetches URLs by libcurl or fsspec, many at once; retries requests whose failure may be temporary."""
 
 import asyncio
 import atexit
@@ -11,21 +11,20 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
 from http import HTTPStatus
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from tfpipe.config import Remote
 from tfpipe.data.catalog.layout import is_optional
 from tfpipe.data.sources.remote.cache import Cache
 from tfpipe.data.sources.remote.file_systems import (
     VERSIONS,
+    ByteRange,
     check_version,
     close_file_systems,
     ends_early,
     open_file_system,
-    read_range,
-    read_url,
 )
-from tfpipe.data.sources.remote.http_client import HttpClient, HttpRequest, open_http_client
+from tfpipe.data.sources.remote.http_client import HttpClient
 from tfpipe.data.sources.remote.request_errors import is_missing, may_pass, reason, status_of
 from tfpipe.errors import TfpipeError
 from tfpipe.util.files import Stamp
@@ -35,7 +34,7 @@ T = TypeVar("T")
 # a half, so that requests that failed together are not repeated together. Eight pauses take at least 32 s.
 PAUSE_S = 0.25
 LONGEST_PAUSE_S = 60.0
-HTTP = ("http://", "https://")
+HTTP, WEB = ("http://", "https://"), {"http", "https"}
 # Start of a FetchError's message, "cannot fetch URL: REASON".
 CANNOT_FETCH = "cannot fetch "
 # Seconds after which the version of a file that is read by parts is asked for again, if answers do not state it.
@@ -56,18 +55,6 @@ class FetchError(TfpipeError):
         error = cls(f"{CANNOT_FETCH}{url}: {reason}")
         error.missing = missing
         return error
-
-
-class ByteRange(NamedTuple):
-    """A part of a URL's content: bytes `start` to `end`."""
-
-    url: str
-    start: int
-    end: int
-    stamp: Stamp | None = None  # the version of the file that the bytes must be of, None for any
-
-
-Asked = TypeVar("Asked", str, ByteRange)
 
 
 class _Requests:
@@ -135,10 +122,9 @@ class Fetcher:
         self._turns = asyncio.Semaphore(config.concurrency)
         self._look_s: dict[str, float] = {}  # when to ask for a file's version again, by time.monotonic
         schemes = sorted({url.partition("://")[0] for url in urls})
-        self._systems = {scheme: open_file_system(scheme, config) for scheme in schemes}
+        self._systems = {scheme: open_file_system(scheme, config) for scheme in schemes if scheme not in WEB}
         self._cache = None if config.cache is None else Cache(config)
-        http = next((system for scheme, system in self._systems.items() if scheme in ("http", "https")), None)
-        self._http = open_http_client(config, lambda url: str(http.encode_url(url))) if http else None
+        self._http = None if WEB.isdisjoint(schemes) else HttpClient(config)
         self._requests = _Requests(partial(close_file_systems, list(self._systems.values())))
         close = weakref.finalize(self, _close, self._requests, self._http)
         # By atexit, whose order is known, not by weakref: requests must be cancelled before pipelines are closed
@@ -154,7 +140,7 @@ class Fetcher:
         """Returns each URL's content or error; None for the URL "" and for a missing file that is optional."""
         contents: dict[str, Any] = {url: self._cache.find(url) for url in urls} if self._cache else {}
         missing = [url for url in dict.fromkeys(urls) if url and contents.get(url) is None]
-        fetched = dict(zip(missing, self._data(self._contents, missing, HttpRequest), strict=True))
+        fetched = dict(zip(missing, self._data(list(map(ByteRange, missing))), strict=True))
         fetched = {url: b"" if is_optional(url) and _is_missing(data) else data for url, data in fetched.items()}
         if self._cache:
             self._cache.keep({url: data for url, data in fetched.items() if isinstance(data, bytes)})
@@ -164,9 +150,7 @@ class Fetcher:
 
     def starts(self, urls: Sequence[str], count: int) -> list[bytes | FetchError]:
         """Returns the first `count` bytes of each URL's content, fewer if it is shorter, or the error."""
-        return self._data(
-            partial(self._contents, count=count), urls, lambda url: HttpRequest(url, 0, count, exact=False)
-        )
+        return self._data([ByteRange(url, 0, count, exact=False) for url in urls])
 
     def sizes(self, urls: Sequence[str]) -> list[int | FetchError | None]:
         """Returns the size in bytes of each URL's content, None if the server does not state it, or the error."""
@@ -174,7 +158,7 @@ class Fetcher:
 
     def stamps(self, urls: Sequence[str]) -> list[Stamp | FetchError]:
         """Returns each URL's size in bytes and its ETag or time of change, as far as stated, or the error."""
-        return self._all(self._stamp, urls)
+        return self._data([ByteRange(url, 0, 1, exact=False, about=True) for url in urls])
 
     def names(self, folders: Sequence[str]) -> list[set[str]]:
         """Returns the base names in each folder of an object store; an empty set for a folder that does not exist.
@@ -189,14 +173,16 @@ class Fetcher:
         Raises FetchError if a folder cannot be listed.
         """
 
-        async def listing(folder: str) -> list[tuple[str, bool]]:
-            system, path = self._system(folder), folder.rstrip("/")
+        async def listing(request: ByteRange) -> list[tuple[str, bool]]:
+            if request.url.startswith(HTTP):
+                raise ValueError("web servers list no folders")
+            system, path = self._system(request.url), request.url.rstrip("/")
             own = system._strip_protocol(path).rstrip("/")  # stores may list the folder itself as an empty object
             entries = await system._ls(path, detail=True)
             found = ((entry["name"].rstrip("/"), entry["type"] == "directory") for entry in entries)
             return [(name.rpartition("/")[2], is_folder) for name, is_folder in found if name != own]
 
-        results = self._all(listing, folders)
+        results = self._all(listing, list(map(ByteRange, folders)))
         for result in results:
             if isinstance(result, FetchError) and not result.missing:
                 raise result
@@ -208,15 +194,7 @@ class Fetcher:
         Each answer over HTTP states the version. Other file systems are asked for it every LOOK_S.
         """
 
-        async def part(asked: ByteRange) -> bytes:
-            data = await read_range(self._system(asked.url), *asked)
-            if len(data) != asked.end - asked.start:
-                raise ends_early(asked.start + len(data), asked.end)
-            if asked.stamp is not None and not asked.url.startswith(HTTP):
-                await self._look_at(asked.url, asked.stamp)
-            return data
-
-        return self._data(part, byte_ranges, lambda asked: HttpRequest(*asked))
+        return self._data(byte_ranges)
 
     def forget(self, urls: Iterable[str]) -> None:
         """Drops URLs from the cache, so that repaired files are fetched again."""
@@ -238,53 +216,63 @@ class Fetcher:
         info = {name.lower(): value for name, value in (await self._system(url)._info(url)).items()}
         return Stamp(info.get("size"), next((str(info[name]) for name in VERSIONS if info.get(name)), None))
 
-    async def _contents(self, url: str, count: int | None = None) -> bytes:
+    async def _contents(self, request: ByteRange) -> Any:
+        """Returns the bytes or the stamp that a request asks for."""
+        url, start, end, stamp, exact, _, about = request
+        if self._http is not None and url.startswith(HTTP):
+            return await self._http.get_async(request)
+        if about:
+            return await self._stamp(url)
+        system = self._system(url)
         try:
-            return await read_url(self._system(url), url, count)
+            data = await (system._cat_file(url) if end is None else system._cat_file(url, start=start, end=end))
         except Exception as error:
-            if count and status_of(error) == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # an empty file
+            if not exact and status_of(error) == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # an empty file
                 return b""
             raise
+        if end is not None and exact and len(data) != end - start:
+            raise ends_early(start + len(data), end)
+        if stamp is not None:
+            await self._look_at(url, stamp)
+        return data
 
     def _system(self, url: str) -> Any:
         return self._systems[url.partition("://")[0]]
 
-    def _data(
-        self, ask: Callable[[Asked], Awaitable[bytes]], requests: Sequence[Asked], http: Callable[[Asked], HttpRequest]
-    ) -> list[bytes | FetchError]:
-        """Returns what `ask` does, or if all URLs are of HTTP, the content that the requests made by `http` bring."""
+    def _data(self, requests: Sequence[ByteRange]) -> list[Any]:
+        """Returns the bytes or the stamp that each request asks for, or the error."""
         client, began_s = self._http, time.monotonic()
-        if client is None or not all(_url(request).startswith(HTTP) for request in requests):
-            return self._all(ask, requests)
-        asked = list(map(http, requests))
+        if client is None or not all(request.url.startswith(HTTP) for request in requests):
+            return self._all(self._contents, requests)
         try:
-            results: list[Any] = list(client.get(asked))
+            results: list[Any] = list(client.get(requests))
             failed = {number: error for number, error in enumerate(results) if isinstance(error, Exception)}
-            repeated = {number: asked[number] for number in failed if not self._is_final(failed[number], 1)}
+            final = {number for number, error in failed.items() if self._is_final(error, 1)}
+            repeated = {number: requests[number]._replace(fresh=True) for number in failed if number not in final}
 
             async def repeat() -> list[bytes | FetchError]:
                 return await asyncio.gather(
                     *(self._tried(partial(client.get_async, each), each.url, began_s, 1) for each in repeated.values())
                 )
 
-            for number in failed.keys() - repeated.keys():
-                results[number] = self._error(failed[number], asked[number].url, 1, began_s)
+            for number in final:
+                results[number] = self._error(failed[number], requests[number].url, 1, began_s)
             for number, result in zip(repeated, self._requests.run(repeat) if repeated else [], strict=True):
                 results[number] = result
         except CancelledError:
             return _ending(requests)
         return results
 
-    def _all(self, ask: Callable[[Asked], Awaitable[T]], requests: Sequence[Asked]) -> list[T | FetchError]:
+    def _all(self, ask: Callable[[ByteRange], Awaitable[T]], requests: Sequence[ByteRange]) -> list[T | FetchError]:
         began_s = time.monotonic()
 
-        async def limited(request: Asked) -> T:
+        async def limited(request: ByteRange) -> T:
             async with self._turns:
                 return await asyncio.wait_for(ask(request), self.config.timeout_s)
 
         async def together() -> list[T | FetchError]:
             return await asyncio.gather(
-                *(self._tried(partial(limited, request), _url(request), began_s) for request in requests)
+                *(self._tried(partial(limited, request), request.url, began_s) for request in requests)
             )
 
         try:
@@ -319,12 +307,8 @@ def _close(requests: _Requests, client: HttpClient | None) -> None:
         client.close()
 
 
-def _ending(requests: Sequence[str | ByteRange]) -> list[Any]:
-    return [FetchError.of(_url(request), "the process is ending") for request in requests]
-
-
-def _url(request: str | ByteRange) -> str:
-    return request if isinstance(request, str) else request.url
+def _ending(requests: Sequence[ByteRange]) -> list[Any]:
+    return [FetchError.of(request.url, "the process is ending") for request in requests]
 
 
 def pause_s(tries: int) -> float:

@@ -1,9 +1,8 @@
-"""fsspec's file systems, one for a scheme of URLs."""
+"""Requests for bytes of URLs, and fsspec's file systems, one for a scheme of URLs other than those of HTTP."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfpipe.config import Remote
 from tfpipe.errors import ConfigError
@@ -26,8 +25,20 @@ VERSIONS = (
     "created",
 )
 # Headers of an answer to a request for a part of a file.
-OF_PARTS = ("content-range", *VERSIONS)
+OF_PARTS = ("content-range", "content-length", *VERSIONS)
 CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)", re.IGNORECASE)
+
+
+class ByteRange(NamedTuple):
+    """A request for a URL's content, or for its bytes `start` to `end`."""
+
+    url: str
+    start: int = 0
+    end: int | None = None
+    stamp: Stamp | None = None  # the version of the file that the bytes must be of, None for any
+    exact: bool = True  # False: of a server that ignores ranges, the start of its response is taken
+    fresh: bool = False  # by a connection of its own; libcurl itself repeats a request when an open connection is lost
+    about: bool = False  # the file's stamp is asked for, and not the bytes
 
 
 class TooLong(ValueError):
@@ -85,8 +96,6 @@ def open_file_system(scheme: str, config: Remote) -> Any:
     except ValueError as error:
         raise ConfigError(f"{scheme}:// is no scheme that fsspec knows: {error}") from error
     options = dict(config.options)
-    if scheme in ("http", "https"):
-        options.setdefault("get_client", _http_client)
     try:
         if scheme == "s3":
             pool = {"max_pool_connections": config.concurrency, "retries": {"max_attempts": 0}}
@@ -104,63 +113,6 @@ def open_file_system(scheme: str, config: Remote) -> Any:
     if scheme == "s3":
         system.retries = 1
     return system
-
-
-async def _http_client(**options: Any) -> Any:
-    import aiohttp
-
-    # No connection limit: the Fetcher's semaphore limits the concurrency.
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), **options)
-
-
-async def read_url(system: Any, url: str, count: int | None) -> bytes:
-    """Returns the content of a URL, or its first `count` bytes, also from a server that ignores ranges.
-
-    Raises TooLong, or an error of the file system.
-    """
-    if system.protocol != ("http", "https"):
-        return await (system._cat_file(url) if count is None else system._cat_file(url, start=0, end=count))
-    options = dict(system.kwargs)
-    if count is not None:
-        options["headers"] = {**options.get("headers", {}), "Range": f"bytes=0-{count - 1}"}
-    # As system._cat_file, which reads all that is sent, however much.
-    session, chunks, size = await system.set_session(), [], 0
-    async with session.get(system.encode_url(url), **options) as response:
-        if count is not None and response.status == HTTPStatus.PARTIAL_CONTENT:
-            check_part(_lower(response.headers), 0, count, None)
-        async for chunk in response.content.iter_any():
-            chunks.append(chunk)
-            size += len(chunk)
-            if count is not None and size > count:
-                break
-            if size > MAX_BYTES:
-                raise too_long()
-        system._raise_not_found_for_status(response, url)
-    return b"".join(chunks)[:count]
-
-
-async def read_range(system: Any, url: str, start: int, end: int, stamp: Stamp | None) -> bytes:
-    """Returns the bytes `start` to `end` of a URL, fewer if it ends before.
-
-    Raises ValueError if the server ignores ranges, or the file has another version than `stamp`, as far as the answer
-    says it; or an error of the file system.
-    """
-    if system.protocol != ("http", "https"):
-        return await system._cat_file(url, start=start, end=end)
-    options = dict(system.kwargs)
-    asked = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
-    options["headers"] = {**options.get("headers", {}), **asked}
-    session = await system.set_session()
-    async with session.get(system.encode_url(url), **options) as response:
-        system._raise_not_found_for_status(response, url)
-        if response.status != HTTPStatus.PARTIAL_CONTENT:
-            raise ValueError(IGNORES_RANGES)
-        check_part(_lower(response.headers), start, end, stamp)
-        return await response.read()
-
-
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}
 
 
 async def close_file_systems(systems: Iterable[Any]) -> None:

@@ -1,7 +1,6 @@
-"""An HTTP client for many requests at once: libcurl, whose requests take a fraction of the CPU time of aiohttp's."""
+"""An HTTP client for many requests at once: libcurl, whose requests take a fraction of the CPU time of Python's."""
 
 import asyncio
-import logging
 import os
 import re
 import select
@@ -10,16 +9,16 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError
-from contextlib import suppress
+from collections.abc import Sequence
+from concurrent.futures import Future
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any
+from urllib.parse import quote
 from urllib.request import getproxies
 
 from tfpipe.config import Remote
 from tfpipe.data.sources.remote import file_systems
-from tfpipe.data.sources.remote.file_systems import IGNORES_RANGES, check_part, ends_early
+from tfpipe.data.sources.remote.file_systems import IGNORES_RANGES, VERSIONS, ByteRange, check_part, ends_early
 from tfpipe.data.sources.remote.request_errors import (
     ClientConnectorCertificateError,
     ClientConnectorError,
@@ -27,42 +26,33 @@ from tfpipe.data.sources.remote.request_errors import (
     ServerDisconnectedError,
     StatusError,
 )
+from tfpipe.errors import ConfigError
 from tfpipe.util.files import Stamp
 
-logger = logging.getLogger(__name__)
-
-REDIRECTS = 10  # as many as aiohttp follows
+REDIRECTS = 10
 # URLs that need no quoting.
 PLAIN = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+/[A-Za-z0-9/._~?&=+,-]*")
 
-Result = bytes | Exception
+# Characters that are left as they are in others; a percent sign, if it does not begin an escape, is none.
+SAFE, PERCENT = "%:/?#[]@!$&'()*+,;=~", re.compile("%(?![0-9A-Fa-f]{2})")
 
-
-class HttpRequest(NamedTuple):
-    """A request for a URL's content, or for its bytes `start` to `end`."""
-
-    url: str
-    start: int = 0
-    end: int | None = None
-    stamp: Stamp | None = None  # the version of the file that the bytes must be of
-    exact: bool = True  # False: of a server that ignores ranges, the start of its response is taken
-    fresh: bool = False  # by a connection of its own; libcurl itself repeats a request when an open connection is lost
+Result = bytes | Stamp | Exception
 
 
 class _Batch:
     """Requests of one call, and their results as far as they have come."""
 
-    def __init__(self, requests: Sequence[HttpRequest], done: Callable[[list[Any]], None]) -> None:
-        self.requests, self.done = requests, done
+    def __init__(self, requests: Sequence[ByteRange]) -> None:
+        self.requests, self.future = requests, Future[list[Any]]()
         self._results: list[Result | None] = [None] * len(requests)
         self._missing = len(requests)
 
     def add(self, number: int, result: Result) -> None:
-        """Stores a result; after the last one, calls `done`."""
+        """Stores a result; the last one ends the wait for them, unless it was given up."""
         self._results[number] = result
         self._missing -= 1
-        if not self._missing:
-            self.done(self._results)
+        if not self._missing and self.future.set_running_or_notify_cancel():
+            self.future.set_result(self._results)
 
 
 class _Transfer:
@@ -70,7 +60,7 @@ class _Transfer:
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
-        self.request, self.batch, self.number = HttpRequest(""), _Batch((), lambda _: None), 0
+        self.request, self.batch, self.number = ByteRange(""), _Batch(()), 0
         self._chunks: list[bytes] = []
         self._headers: dict[str, str] = {}
         self._size = self._most = 0
@@ -97,14 +87,16 @@ class _Transfer:
 
     def result(self, status: int, failure: Exception | None) -> Result:
         """Returns the content, or the error, once libcurl has ended with `failure`."""
-        _, start, end, stamp, exact, _ = self.request
+        _, start, end, stamp, exact, _, about = self.request
         is_cut = self._size > self._most
         if failure is not None and not is_cut:
             return failure
-        if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and not exact:  # an empty file
-            return b""
-        if status >= HTTPStatus.BAD_REQUEST:
+        if status >= HTTPStatus.BAD_REQUEST and (exact or status != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE):
             return StatusError(status)
+        if about:
+            return self._stamp(status)
+        if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # an empty file
+            return b""
         if end is not None and exact and status != HTTPStatus.PARTIAL_CONTENT:
             return ValueError(IGNORES_RANGES)
         if end is None and is_cut:
@@ -117,6 +109,13 @@ class _Transfer:
         data = b"".join(self._chunks)[: self._most]
         return ends_early(start + len(data), end) if end is not None and exact and start + len(data) != end else data
 
+    def _stamp(self, status: int) -> Stamp:
+        """Returns the size of the file and its ETag or time of change, as far as the answer states them."""
+        sent = "0" if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE else self._headers.get("content-length", "")
+        size = self._headers.get("content-range", f"/{sent}").rpartition("/")[2]
+        version = next((self._headers[name] for name in VERSIONS if name in self._headers), None)
+        return Stamp(int(size) if size.isdecimal() else None, version)
+
 
 class HttpClient:
     """A thread that makes HTTP requests, at most `data.remote.concurrency` at once; each is tried once.
@@ -124,73 +123,50 @@ class HttpClient:
     It starts with the first request. Connections stay open.
     """
 
-    def __init__(self, config: Remote, quote: Callable[[str], str]) -> None:
-        """Opens no connection; `quote` is for URLs with characters that HTTP does not allow."""
-        self._curl, self._quote = _import_curl(), quote
+    def __init__(self, config: Remote) -> None:
+        """Opens no connection; raises ConfigError if pycurl is missing, or `data.remote.options` cannot be used."""
+        self._curl = _import_curl()
         self._options, self._proxies = _options(self._curl, config)
         self._lock, self._closed = threading.Lock(), False
         self._waiting: deque[tuple[_Batch, int]] = deque()
         self._running: dict[Any, _Transfer] = {}  # by their handles
-        self._idle = [self._new_transfer()]  # here, since it fails if an option cannot be used
+        try:
+            self._idle = [self._new_transfer()]
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"data.remote.options: http:// cannot be used with these: {error}") from error
         self._limit = config.concurrency
         self._watched: set[int] = set()  # files of connections
         self._due_s: float | None = None  # when libcurl wants to be called, by time.monotonic
         self._thread: threading.Thread | None = None
         self._wake = -1
 
-    def get(self, requests: Sequence[HttpRequest]) -> list[Result]:
-        """Returns each content or error; raises CancelledError if the client is closed, or was closed meanwhile."""
-        ended, results = threading.Event(), list[Result]()
+    def get(self, requests: Sequence[ByteRange]) -> list[Any]:
+        """Returns each content, stamp or error; raises CancelledError if the client is closed, or was meanwhile."""
+        return self.submit(requests).result()
 
-        def done(all_results: list[Result]) -> None:
-            results.extend(all_results)
-            ended.set()
+    async def get_async(self, request: ByteRange) -> Any:
+        """Returns the content or the stamp; raises the error, or asyncio.CancelledError as `get` CancelledError."""
+        (result,) = await asyncio.wrap_future(self.submit([request]))
+        if isinstance(result, Exception):
+            raise result
+        return result
 
-        self.submit(requests, done)
-        ended.wait()
-        if len(results) < len(requests):
-            raise CancelledError
-        return results
-
-    async def get_async(self, request: HttpRequest) -> bytes:
-        """Returns the content, by a new connection; raises the error.
-
-        Raises asyncio.CancelledError if the client is closed, or was closed meanwhile.
-        """
-        loop = asyncio.get_running_loop()
-        answer = loop.create_future()
-
-        def done(results: list[Result]) -> None:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(take, results)
-
-        def take(results: list[Result]) -> None:
-            if answer.cancelled():
-                return
-            if not results:
-                answer.cancel()
-            elif isinstance(results[0], Exception):
-                answer.set_exception(results[0])
-            else:
-                answer.set_result(results[0])
-
-        self.submit([request._replace(fresh=True)], done)
-        return await answer
-
-    def submit(self, requests: Sequence[HttpRequest], done: Callable[[list[Result]], None]) -> None:
-        """Makes requests, and calls `done` in the client's thread with their results; with [] if it is closed."""
-        if not requests:
-            return done([])
+    def submit(self, requests: Sequence[ByteRange]) -> Future[list[Any]]:
+        """Makes requests; the future has their results, and is cancelled if the client is closed, or will be."""
+        batch = _Batch(requests)
         with self._lock:
-            if not self._closed:
-                batch = _Batch(requests, done)
+            if self._closed:
+                batch.future.cancel()
+            elif not requests:
+                batch.future.set_result([])
+            else:
                 self._waiting.extend((batch, number) for number in range(len(requests)))
                 if self._thread is None:
                     self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
                     self._thread = threading.Thread(target=self._work, name="tfpipe-http", daemon=True)
                     self._thread.start()
-                return os.eventfd_write(self._wake, 1)
-        return done([])
+                os.eventfd_write(self._wake, 1)
+        return batch.future
 
     def close(self) -> None:
         """Gives up the requests in flight and ends the thread."""
@@ -241,9 +217,9 @@ class HttpClient:
             self._running[transfer.handle] = transfer
             multi.add_handle(transfer.handle)
 
-    def _prepare(self, handle: Any, request: HttpRequest) -> None:
-        url, start, end, _, _, fresh = request
-        handle.setopt(self._curl.URL, url if PLAIN.fullmatch(url) else self._quote(url))
+    def _prepare(self, handle: Any, request: ByteRange) -> None:
+        url, start, end, *_ = request
+        handle.setopt(self._curl.URL, url if PLAIN.fullmatch(url) else quote(PERCENT.sub("%25", url), SAFE))
         if self._proxies is not None:
             handle.setopt(self._curl.PROXY, self._proxies.get(url.partition("://")[0], ""))
         if end is None:
@@ -252,7 +228,7 @@ class HttpClient:
             handle.setopt(self._curl.RANGE, f"{start}-{end - 1}")
         # "" for all encodings that libcurl knows; a part of an encoded file is of no use.
         handle.setopt(self._curl.ACCEPT_ENCODING, "" if end is None else "identity")
-        handle.setopt(self._curl.FRESH_CONNECT, fresh)
+        handle.setopt(self._curl.FRESH_CONNECT, request.fresh)
 
     def _new_transfer(self) -> _Transfer:
         handle = self._curl.Curl()
@@ -315,23 +291,7 @@ class HttpClient:
             self._closed = True
             os.close(self._wake)
         for batch in batches.values():
-            batch.done([])
-
-
-def open_http_client(config: Remote, quote: Callable[[str], str]) -> HttpClient | None:
-    """Returns a client; None without pycurl, or if `data.remote.options` has any that only aiohttp understands."""
-    options = config.options.get("client_kwargs", {})
-    if not config.options.keys() <= {"headers", "client_kwargs"} or not options.keys() <= {"headers", "trust_env"}:
-        return None
-    try:
-        return HttpClient(config, quote)
-    except ModuleNotFoundError:
-        return None
-    except ImportError as error:
-        logger.warning("libcurl cannot be loaded, so aiohttp makes the requests, at more CPU time: %s", error)
-        return None
-    except (TypeError, ValueError):  # an option that has a wrong type: aiohttp says so
-        return None
+            batch.future.cancel()
 
 
 def _import_curl() -> Any:
@@ -340,14 +300,27 @@ def _import_curl() -> Any:
     sys.setdlopenflags(flags | os.RTLD_DEEPBIND)
     try:
         import pycurl
+    except ImportError as error:
+        raise ConfigError(
+            f"http:// and https:// URLs need a package that is missing ({error}): pip install 'tfpipe[remote]'"
+        ) from error
     finally:
         sys.setdlopenflags(flags)
     return pycurl
 
 
 def _options(curl: Any, config: Remote) -> tuple[dict[int, Any], dict[str, str] | None]:
-    """Returns libcurl's options for all requests, and the proxies by scheme; None for no proxies."""
+    """Returns libcurl's options for all requests, and the proxies by scheme; None for no proxies.
+
+    Raises ConfigError if `data.remote.options` has another option than libcurl serves.
+    """
     about = config.options.get("client_kwargs", {})
+    other = [*(config.options.keys() - {"headers", "client_kwargs"}), *(about.keys() - {"headers", "trust_env"})]
+    if other:
+        raise ConfigError(
+            f'data.remote.options: received "{other[0]}"; accepted for http:// and https://: headers, and in '
+            "client_kwargs headers and trust_env"
+        )
     headers = {**about.get("headers", {}), **config.options.get("headers", {})}
     trusted = ssl.get_default_verify_paths()
     options: dict[int, Any] = {
@@ -361,7 +334,7 @@ def _options(curl: Any, config: Remote) -> tuple[dict[int, Any], dict[str, str] 
         curl.HTTP_VERSION: curl.CURL_HTTP_VERSION_1_1,
         curl.TIMEOUT_MS: max(round(config.timeout_s * 1000), 1),
         # A semicolon ends a header without a value.
-        curl.HTTPHEADER: [f"{name}: {value}" if value else f"{name};" for name, value in headers.items()],
+        curl.HTTPHEADER: [(f"{name}: {value}" if value else f"{name};").encode() for name, value in headers.items()],
         curl.PROXY: "",  # without, libcurl takes it from the environment
     }
     files = {curl.CAINFO: trusted.cafile, curl.CAPATH: trusted.capath}

@@ -42,7 +42,6 @@ class ClientPayloadError(OSError):
 
 def may_pass(error: Exception) -> bool:
     """Returns whether a request that failed with `error` may succeed if it is repeated."""
-    error = _root(error)
     status = status_of(error)
     if status is not None:
         return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in MAY_PASS
@@ -58,7 +57,6 @@ def is_missing(error: Exception) -> bool:
 
 def status_of(error: Exception) -> int | None:
     """Returns the HTTP status that the server sent, as an error or its cause states it; None if it sent none."""
-    error = _root(error)
     if _broke_off(error):
         return None
     for source in (error, error.__cause__):
@@ -73,7 +71,6 @@ def status_of(error: Exception) -> int | None:
 
 def reason(error: Exception, timeout_s: float) -> str:
     """Returns why a request failed, which had `timeout_s` seconds."""
-    error = _root(error)
     status = status_of(error)
     if status is not None:
         known = status in set(HTTPStatus)
@@ -86,15 +83,6 @@ def reason(error: Exception, timeout_s: float) -> str:
     if isinstance(error, (TimeoutError, asyncio.TimeoutError)):
         return f"no answer within {timeout_s:g} s"
     return text
-
-
-def _root(error: Exception) -> Exception:
-    """Returns the cause of a failure: fsspec says FileNotFoundError whatever the request for a file's size met."""
-    cause = error.__cause__
-    if isinstance(error, FileNotFoundError) and isinstance(cause, Exception):
-        if _broke_off(cause) or isinstance(cause, (OSError, asyncio.TimeoutError)):
-            return _root(cause)
-    return error
 
 
 def _broke_off(error: Exception) -> bool:

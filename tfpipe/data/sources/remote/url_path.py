@@ -77,13 +77,13 @@ class UrlPath:
         with self.open() as file:
             return file.read()
 
-    def spans(self, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+    def spans(self, spans: Sequence[tuple[int, int]], stamp: Stamp | None = None) -> list[bytes]:
         """Returns the bytes from a start to an end, for each of `spans`; requests are made together, of PART at most.
 
-        Raises OSError.
+        `stamp` is the version of the file that is meant. Raises OSError.
         """
         pieces = [
-            (number, ByteRange(self._url, at, min(at + PART, end)))
+            (number, ByteRange(self._url, at, min(at + PART, end), stamp))
             for number, (start, end) in enumerate(spans)
             for at in range(start, end, PART)
         ]
@@ -118,6 +118,16 @@ def stamps_of(paths: Sequence[AnyPath]) -> list[Stamp | OSError]:
     urls = [path for path in paths if isinstance(path, UrlPath)]
     stamps = iter(urls[0].fetcher().stamps(list(map(str, urls))) if urls else [])
     return [_stamp(path, next(stamps)) if isinstance(path, UrlPath) else _local_stamp(path) for path in paths]
+
+
+def stamped_files(paths: Sequence[AnyPath]) -> list[tuple[AnyPath, Stamp]]:
+    """Returns files with their stamps; raises ConfigError if one cannot be reached."""
+    stamped = []
+    for path, stamp in zip(paths, stamps_of(paths), strict=True):
+        if isinstance(stamp, OSError):
+            raise ConfigError(f"cannot read {path}: {stamp.strerror}")
+        stamped.append((path, stamp))
+    return stamped
 
 
 def _local_stamp(path: Path) -> Stamp | OSError:
@@ -176,12 +186,7 @@ class _Reader(Positioned):
     def _part(self, number: int) -> bytes:
         if number not in self._parts:
             numbers = range(number, min(number + TOGETHER, -(-self._size // PART)))
-            url = str(self._path)
-            ends = (min((part + 1) * PART, self._size) for part in numbers)
-            spans = [ByteRange(url, part * PART, end, self._stamp) for part, end in zip(numbers, ends, strict=True)]
-            self._parts = {}
-            for part, data in zip(numbers, self._path.fetcher().ranges(spans), strict=True):
-                if isinstance(data, FetchError):
-                    raise Unreachable.of(self._path, data)
-                self._parts[part] = data
+            spans = [(part * PART, min((part + 1) * PART, self._size)) for part in numbers]
+            self._parts = {}  # before the next ones come
+            self._parts = dict(zip(numbers, self._path.spans(spans, self._stamp), strict=True))
         return self._parts[number]

@@ -288,19 +288,9 @@ def _merged(rows: Rows) -> Rows:
     labels[images[rows.labels.numbers != labels[images]]] = -1
     order = np.argsort(images, kind="stable")
     order = order[np.isfinite(rows.boxes[order]).all(axis=1)]
-
-    def of_first(column: np.ndarray | None) -> Any:
-        return None if column is None else column[first]
-
-    return rows._replace(
-        names=list(numbers),
+    return rows.taken(first)._replace(
         labels=Texts(labels, rows.labels.names),
         box_images=images[order],
         boxes=rows.boxes[order],
         box_labels=rows.box_labels.at(order),
-        sizes=of_first(rows.sizes),
-        file=of_first(rows.file),
-        row=of_first(rows.row),
-        weights=of_first(rows.weights),
-        more={name: values[first] for name, values in rows.more.items()},
     )

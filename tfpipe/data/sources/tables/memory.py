@@ -8,11 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tfpipe.config import DataConfig, SourceConfig
+from tfpipe.config import DataConfig
 from tfpipe.data.catalog.class_folders import BySplit
 from tfpipe.data.catalog.labels import in_test_share
-from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.records import OwnSplit
 from tfpipe.data.sources.remote.url_path import AnyPath
 from tfpipe.data.sources.rows import Rows
 from tfpipe.data.sources.tables.contents import byte_ranges
@@ -77,11 +75,6 @@ class InMemory(Table):
         self.held = held
 
     @property
-    def about(self) -> SourceConfig:
-        assert self.config.source is not None, "this is a kind of source"
-        return self.config.source
-
-    @property
     def display_name(self) -> str:
         return next(iter(self.held.values())).name
 
@@ -104,9 +97,6 @@ class InMemory(Table):
         return ArrowImages(
             table._replace(order=rows.row if table.order is None else table.order[rows.row]), self.about.columns.bytes
         )
-
-    def split_of(self, catalog: Catalog, world: World, images: TableImages) -> OwnSplit:
-        return OwnSplit(self.config, catalog, world, images.contents)
 
     def read(self, path: Path, texts: Sequence[str], images: str) -> pa.Table:
         table = self._named(path)

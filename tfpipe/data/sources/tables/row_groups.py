@@ -13,17 +13,15 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
-from tfpipe.data.sources.records import RecordSplit
 from tfpipe.data.sources.remote.cache import BlockKey, Cache
 from tfpipe.data.sources.remote.copies import CopiedFiles, Parts
 from tfpipe.data.sources.remote.url_path import Positioned, UrlPath, stamps_of
@@ -33,9 +31,6 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.util.locks import waiting_lock
 from tfpipe.util.made_from import MadeFrom
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 FORMAT = 1
 # Name of the form of copies without images.
@@ -248,21 +243,3 @@ class _Piece(Positioned):
         data = self._data[max(self._at - self._start, 0) : max(end - self._start, 0)]
         self._at = end
         return data
-
-
-@dataclass(frozen=True, eq=False)
-class RowGroupSplit(RecordSplit):
-    """A split whose images are in row groups behind URLs."""
-
-    images: RowGroups
-
-    def image(self, item: int) -> bytes:
-        return self.images.contents(item)
-
-    def name(self, item: int) -> str:
-        return f"{self.images.origin(item)}, of {self.catalog.paths[item]}"
-
-    def cause(self, error: "tf.errors.OpError") -> str | None:
-        from tfpipe.data.runtime.op_errors import reason
-
-        return f"{reason(error)}; {self.remedy}" if reason(error).startswith("record ") else None

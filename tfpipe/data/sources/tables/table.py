@@ -2,44 +2,45 @@
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from tfpipe.config import SourceConfig
 from tfpipe.data.catalog.filelist import check_urls
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList, is_url
 from tfpipe.data.catalog.types import Catalog, TextColumn
 from tfpipe.data.images.headers import header_of
+from tfpipe.data.sources.catalogs import apply_settings, catalog_of, classes_of
+from tfpipe.data.sources.data_files import NEITHER, check_files, check_split, data_files, ends_with, not_used
 from tfpipe.data.sources.files import kind_of, storage_of
-from tfpipe.data.sources.known import NEITHER, Known, check_files, check_split, data_files, known_catalog, not_used
+from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.packed.stored import ShardSplit
+from tfpipe.data.sources.records import OwnSplit
 from tfpipe.data.sources.remote.copies import CopiedFiles, local_files
 from tfpipe.data.sources.remote.url_path import AnyPath
-from tfpipe.data.sources.rows import Rows, classes_of, targets_of
+from tfpipe.data.sources.rows import Rows
 from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.sources.tables.columns import read_rows, text_columns
 from tfpipe.data.sources.tables.contents import locate
 from tfpipe.data.sources.tables.formats import FORMATS, FURTHER, PARQUET, holds_bytes, read_table
-from tfpipe.data.sources.tables.row_groups import RowGroups, RowGroupSplit, without_bytes
+from tfpipe.data.sources.tables.row_groups import RowGroups, without_bytes
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.util.progress import progress
+from tfpipe.errors import ConfigError
 
 logger = logging.getLogger(__name__)
-
-# Images whose sizes are read by one call, and the calls at once: they wait for storage.
-SIZES_TOGETHER, SIZE_CALLS = 64, 16
 
 
 class TableImages(Protocol):
     """Images that tables hold."""
+
+    origin: Callable[[int], str] | None = None
+    """An image's number -> the place of its bytes, for a message; None if its name says it."""
 
     def contents(self, item: int) -> bytes:
         """Returns the file of image `item`."""
@@ -53,12 +54,6 @@ class Table(BaseSource):
         "index": "data.source names a table, which has the boxes: it needs no index",
     }
     suffixes: ClassVar[tuple[str, ...]] = tuple(FORMATS)
-
-    @property
-    def about(self) -> SourceConfig:
-        """Settings of the source."""
-        assert self.config.source is not None and self.config.source.path is not None, "the config is checked"
-        return self.config.source
 
     @property
     def display_name(self) -> str:
@@ -93,12 +88,12 @@ class Table(BaseSource):
 
     def found(self, split: str) -> Sequence[AnyPath]:
         """Returns the files of a split, with those of further endings."""
-        return data_files(self.about, split, self.suffixes, self.config.remote)
+        return data_files(self.about, split, self.config.remote, ends_with(self.suffixes))
 
-    def _not_used(self, others: Ledger) -> Ledger:
-        """Returns a ledger with the tables of no split, files of further endings, and what `others` counts."""
+    def _not_used(self) -> Ledger:
+        """Returns a ledger with the tables of no split, and files of further endings."""
         notes = [path for path in self.found("train") if path not in self.tables("train")]
-        ledger = not_used(self.found(NEITHER), others)
+        ledger = not_used(self.found(NEITHER))
         ledger.add_all(f"files that end in {' or '.join(FURTHER)} next to tables of another end", notes)
         return ledger
 
@@ -129,9 +124,9 @@ class Table(BaseSource):
         rows = train = world.from_rank0(lambda: self.with_paths(self.rows(tables, stored), split, listed[0], stored))
         if split == "test" and self.config.classes is None:
             train = self._training_rows(world)
-        paths = FileList.of(rows.names)
+        rows = rows._replace(names=FileList.of(rows.names))
         if not stored:
-            check_urls(paths, self.display_name, "image")
+            check_urls(FileList.of(rows.names), self.display_name, "image")
         images = self.images(tables, rows, world) if stored and not files.urls else None
         if stored and files.urls:
             images = RowGroups(files, self.about.columns.bytes, self.config, world)
@@ -139,16 +134,16 @@ class Table(BaseSource):
             unit = "relative to the images' sizes" if rows.sizes is None else "in pixels"
             logger.info("%s: the boxes of the %s data are %s", listed[0], split, unit)
         if rows.unsized.size:
-            rows = rows._replace(sizes=world.from_rank0(lambda: self._measured(rows, images, world)))
+            sizes = world.from_rank0(lambda: self._measured(rows, images, world.rank == 0).sizes)
+            rows = rows._replace(sizes=sizes)
         classes = classes_of(self.config, train, self.display_name)
-        left_out = Ledger(rows.left_out)
-        labels, boxes = targets_of(self.config, rows, classes, name, left_out)
-        ledger = world.from_rank0(lambda: self._not_used(left_out) if split == "train" else left_out)
+        catalog = catalog_of(self.config, split, rows, classes, name)
+        if split == "train":
+            catalog.ledger.update(world.from_rank0(self._not_used))
         masks = FileList.of(rows.more["mask"].tolist()) if "mask" in rows.more and not stored else None
         values = {name: _column(values) for name, values in rows.more.items() if name != "mask"}
-        about = (rows.annotated, rows.weights, ledger, masks, values, files.version, rows.sizes)
-        known = Known(paths, labels, classes.names, boxes, *about)
-        catalog = known_catalog(self.config, split, self.display_name, known, show=world.rank == 0)
+        catalog = replace(catalog, masks=masks, values=values, version=files.version, display_name=self.display_name)
+        catalog = apply_settings(self.config, catalog, show=world.rank == 0)
         if images is not None:
             return self.split_of(catalog, world, images)
         return kind_of(catalog.paths)(self.config, catalog, world)
@@ -165,8 +160,9 @@ class Table(BaseSource):
 
     def split_of(self, catalog: Catalog, world: World, images: Any) -> Split:
         """Returns the split whose images are those of `images`."""
-        kind = RowGroupSplit if isinstance(images, RowGroups) else ShardSplit
-        return kind(self.config, catalog, world, images)
+        if isinstance(images, Shards):
+            return ShardSplit(self.config, catalog, world, images)
+        return OwnSplit(self.config, catalog, world, images.contents, images.origin)
 
     def stored(self, tables: Sequence[Path]) -> bool:
         """Returns whether the tables hold the images' bytes.
@@ -182,37 +178,17 @@ class Table(BaseSource):
             )
         return bool(holding)
 
-    def _measured(self, rows: Rows, images: TableImages | None, world: World) -> np.ndarray:
-        """Returns the sizes of the images, with those that the table lacks read from the images' headers.
-
-        Raises ConfigError if one cannot be read; the message names its row.
-        """
-        assert rows.sizes is not None, "only boxes in pixels need sizes"
-        sizes = rows.sizes.copy()
+    def _measured(self, rows: Rows, images: TableImages | None, show: bool) -> Rows:
+        """Returns rows with the sizes that the table lacks, read from the images' headers; raises ConfigError."""
         storage = storage_of(self.config, FileList.of(rows.names)) if images is None else None
 
-        def measure(items: np.ndarray) -> None:
-            try:
-                if images is not None:
-                    files = [images.contents(item) for item in items.tolist()]
-                    measured = [header_of(file, rows.origin(item))[:2] for file, item in zip(files, items, strict=True)]
-                    sizes[items] = np.array(measured, np.float32)
-                elif storage is not None:
-                    sizes[items] = storage.sizes([rows.names[item] for item in items.tolist()])
-            except (OSError, ValueError, TfpipeError) as error:
-                if len(items) > 1:
-                    for item in items:
-                        measure(items[items == item])
-                raise ConfigError(
-                    f"{rows.origin(int(items[0]))} has boxes in pixels but no width and height, and its size cannot "
-                    f"be read from the image: {error}"
-                ) from error
+        def sizes_of(items: list[int]) -> Sequence[Sequence[float]]:
+            if storage is not None:
+                return storage.sizes([rows.names[item] for item in items]).tolist()
+            assert images is not None, "else there is a storage"
+            return [header_of(images.contents(item), rows.origin(item))[:2] for item in items]
 
-        parts = [rows.unsized[start : start + SIZES_TOGETHER] for start in range(0, rows.unsized.size, SIZES_TOGETHER)]
-        with ThreadPoolExecutor(SIZE_CALLS) as pool:
-            for _ in progress(pool.map(measure, parts), len(parts), "reading sizes", "part", world.rank == 0):
-                pass
-        return sizes
+        return rows.measured(lambda items: rows.read_sizes(items, sizes_of, show=show))
 
     def read(self, path: Path, texts: Sequence[str], images: str) -> pa.Table:
         """Reads the columns of a table as formats.read_table does."""
