@@ -24,7 +24,7 @@ def rates(config: str, settings: list[str], epochs: int) -> list[float]:
     loaded = load_config(config, settings)
     split = load_split(loaded.data, "train", World())
     batches = math.ceil(count_crops(split).crops / loaded.data.batch_size)
-    iterator, found = iter(build_dataset(loaded, catalog=split)), []
+    iterator, found = iter(build_dataset(loaded, data=split)), []
     for _ in range(epochs):
         start = time.perf_counter()
         for _ in range(batches):

@@ -182,8 +182,8 @@ def test_an_unreadable_image_is_named_and_cut_once_repaired(sample: SampleData, 
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({**KEPT, "crop": "random_resized"}, 'cache_stage "crops" keeps an image.s crops as first cut'),
-        ({"cache_stage": "crops"}, "which is null"),
+        ({**KEPT, "crop": "random_resized"}, 'crops are kept, and these change'),
+        ({"cache_stage": "crops"}, "the key says what is cached"),
     ],
 )
 def test_what_cannot_be_kept_is_refused(
