@@ -36,8 +36,6 @@ PUBLIC = "the constructor that users call"
 EXCEPTIONS: dict[str, str] = {
     "tfpipe/data/loader.py:Loader.__init__": PUBLIC,
     "tfpipe/data/pipeline.py:build_dataset": PUBLIC,
-    "tfpipe/interop/jax.py:Loader.__init__": PUBLIC,
-    "tfpipe/interop/torch.py:Loader.__init__": PUBLIC,
     "class Loader": "public: one for each framework",
     "tfpipe/cli/commands": "a module for each command",
 }

@@ -180,7 +180,7 @@ DATA: tuple[Conflict, ...] = (
     Conflict("cache_stage", "crops", "cache", None, "the key says what is cached", 'set cache to "memory" or a path'),
     Conflict("cache_stage", "crops", "targets.kind", _STAYS, "crops are kept without targets", 'use "files"'),
     Conflict("cache_stage", "crops", "views", SET, "one crop of a window is kept", 'use "files", or set views to []'),
-    Conflict("cache_stage", "crops", "crop_image_size", _changes, "crops kept have one size", 'use "files", or one size'),
+    Conflict("cache_stage", "crops", "crop_image_size", _changes, "these have one size", 'use "files", or one size'),
     Conflict("cache_stage", "crops", "crop", "random_resized", "crops are kept, and these change each epoch",
              'use cache_stage "files", or crop "boxes", "center" or "full"'),
     # Batches.

@@ -17,9 +17,18 @@ from pydantic import (
 from tfpipe.config.augment import Augment
 from tfpipe.config.by_epoch import BatchSize, CropSize, at_epoch, by_epoch
 from tfpipe.config.conflicts import DATA, check, conflicts
-from tfpipe.config.data_sections import LISTS, Layout, Parallel, RandomResizedCrop, Remote, Service, WeightedList
+from tfpipe.config.data_sections import (
+    LISTS,
+    Layout,
+    Mix,
+    Normalize,
+    Parallel,
+    RandomResizedCrop,
+    Remote,
+    Service,
+    WeightedList,
+)
 from tfpipe.config.data_source import SourceConfig
-from tfpipe.config.mix import Mix, Normalize
 from tfpipe.config.section import ConfigPath, CropSide, Form, Fraction, Kernel, Section, Seed
 from tfpipe.config.targets import OF_OBJECTS, Targets, TargetsConfig
 from tfpipe.config.views import APART, View

@@ -72,7 +72,7 @@ def _render(path: str, group: Schema, headings: dict[str, str]) -> str:
             "| Key | Type | Default | Meaning |",
             "|---|---|---|---|",
             # The name of a step is in its heading.
-            *(_row(group, key, headings) for key, schema in group["properties"].items() if "const" not in schema),
+            *(_row(group, key, headings) for key in group["properties"] if key != "name" or " " not in path),
             "",
         ]
     )

@@ -182,7 +182,7 @@ def test_an_unreadable_image_is_named_and_cut_once_repaired(sample: SampleData, 
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({**KEPT, "crop": "random_resized"}, 'crops are kept, and these change'),
+        ({**KEPT, "crop": "random_resized"}, "crops are kept, and these change"),
         ({"cache_stage": "crops"}, "the key says what is cached"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 
 from tfpipe import ConfigError
 from tfpipe.config import Config, make_config
-from tfpipe.config.mix import Mix, Normalize
+from tfpipe.config.data_sections import Mix, Normalize
 
 GRAY = {"mean": [0.5], "std": [0.25]}
 
