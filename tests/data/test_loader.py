@@ -483,7 +483,7 @@ def take_images(loader: Loader, images: int) -> None:
     for number in range(images // loader.config.data.batch_size + 1):
         next(loader)
         if number % 4 == 3:
-            loader._delivery.dropped.look()
+            loader._delivery.look()
 
 
 def test_class_folders_without_xmls_have_a_length(sample: SampleData, tmp_path: Path) -> None:

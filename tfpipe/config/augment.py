@@ -1,7 +1,7 @@
 """The steps of `data.augment`: torchvision.transforms.v2's, with their names, arguments and defaults."""
 
 import difflib
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, ValidationInfo, field_validator
 
@@ -240,27 +240,15 @@ class RandomErasing(HalfTheTime):
     """Level, or one for each channel; "random": normal noise with ImageNet's mean and deviation of each channel."""
 
 
-AnyStep: TypeAlias = (
-    RandAugment
-    | TrivialAugmentWide
-    | AutoAugment
-    | AugMix
-    | ColorJitter
-    | RandomGrayscale
-    | GaussianBlur
-    | RandomSolarize
-    | RandomPosterize
-    | RandomAutocontrast
-    | RandomEqualize
-    | RandomInvert
-    | RandomAdjustSharpness
-    | RandomRotation
-    | RandomAffine
-    | RandomHorizontalFlip
-    | RandomVerticalFlip
-    | RandomErasing
+# In the order of this module.
+STEPS = tuple(
+    step for step in [*vars().values()] if isinstance(step, type) and "name" in getattr(step, "model_fields", ())
 )
-NAMES = tuple(step.__name__ for step in AnyStep.__args__)
+NAMES = tuple(step.__name__ for step in STEPS)
+if TYPE_CHECKING:
+    AnyStep: TypeAlias = AugmentStep
+else:
+    AnyStep = Union[STEPS]  # noqa: UP007
 
 
 def _named(step: Any) -> Any:

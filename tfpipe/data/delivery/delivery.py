@@ -11,7 +11,7 @@ from tfpipe.config import Config
 from tfpipe.data.delivery.epochs import Epochs
 from tfpipe.data.delivery.taker import Prepare, Taker
 from tfpipe.data.failures.batches import Batches, PhasedBatches
-from tfpipe.data.failures.missing import DroppedLog, DroppedSample
+from tfpipe.data.failures.missing import Dropped, DroppedLog, DroppedSample
 from tfpipe.data.order.stream import Stream
 from tfpipe.data.runtime.meter import Meter
 from tfpipe.data.runtime.shutdown import END_S
@@ -53,6 +53,7 @@ class Delivery:
         self.meter = Meter()
         self.batches: Batches | None = None
         self.taker: Taker | None = None
+        self._finder: Dropped | None = None
 
     def opened(self) -> Batches:
         """Returns the batches; builds the pipeline if it is not open."""
@@ -62,7 +63,8 @@ class Delivery:
             if self.prepare is not None or self.timeout_s < math.inf:
                 prepare = iter if self.prepare is None else self.prepare(self.batches)
                 self.taker = Taker(self.batches, self.timeout_s, prepare, self.ahead)
-            self.dropped.begin(stream)
+            skips = self._epochs.data.config.on_error == "skip"
+            self._finder = Dropped(self._epochs.data, stream) if skips else None
             self.meter.restart()
         return self.batches
 
@@ -79,24 +81,31 @@ class Delivery:
         try:
             batch = self.meter.take(take, lambda batch: float(batch.ready) if timed else None)
         except StopIteration:
-            self.dropped.look(end=True)
+            self.look(end=True)
             self.release()
             self._epochs.ended = True
             self.dropped.check()
             raise
         self._epochs.progress.add(batch.positions)
-        self.dropped.add_batch(batch.positions)
+        if self._finder is not None:
+            self.dropped.add(self._finder.add(batch.positions.numpy()))
+            self.dropped.check()
         return batch
+
+    def look(self, end: bool = False) -> None:
+        """Looks for samples left out of the batches since the last time; `end`: a test pass has no more of them."""
+        if self._finder is not None:
+            self.dropped.add(self._finder.look(end=end))
 
     def left_out(self) -> list[DroppedSample]:
         """Returns the samples left out of the batches that the state counts, since the last call."""
-        self.dropped.look()
+        self.look()
         self._settle()
         return self.dropped.take()
 
     def go_to(self, stream: Stream, step: int, crops: int) -> None:
         """Ends the pipeline, and goes to the beginning of `stream`, before which there were `step` batches."""
-        self.dropped.look()
+        self.look()
         self._settle()
         self.dropped.forget()
         self.release()
@@ -107,8 +116,7 @@ class Delivery:
         """Ends the pipeline and its thread."""
         if self.taker is not None:
             self.taker.close()
-        self.batches = self.taker = None
-        self.dropped.end()
+        self.batches = self.taker = self._finder = None
 
     def cancel(self) -> None:
         """Ends another thread's wait for a batch, which would hold the lock until the batch is there."""

@@ -73,16 +73,11 @@ class Epochs:
         """Begins before the first batch; an epoch has `steps` steps, None: all ranks see each crop once."""
         self.data, self.progress, self._steps = data, progress, steps
         self.lock = threading.RLock()
-        self.moves = 0
-        """Times that the pipeline went elsewhere: by a pass, close or load_state_dict."""
-        self.begun = 0
-        """Passes over test data begun."""
-        self.first = 0
-        """Step at which the pass began."""
-        self.ended = False
-        """Whether the last batch of the pass was handed out."""
-        self.filled: int | None = None
-        """Batches of a test pass that is filled up; None: it has this rank's crops."""
+        self.moves = 0  # times that the pipeline went elsewhere: by a pass, close or load_state_dict
+        self.begun = 0  # passes over test data begun
+        self.first = 0  # step at which the pass began
+        self.ended = False  # whether the last batch of the pass was handed out
+        self.filled: int | None = None  # batches of a test pass that is filled up; None: it has this rank's crops
 
     @property
     def step(self) -> int:

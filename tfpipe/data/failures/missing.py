@@ -73,26 +73,6 @@ class DroppedLog:
         self._settled: list[DroppedSample] = []
         self._open: list[DroppedSample] = []
         self._counts: Counter[int] = Counter()  # by epoch
-        self._finder: Dropped | None = None
-
-    def begin(self, stream: Stream) -> None:
-        """Begins to look for samples left out of the batches of `stream`, unless a bad file ends the run."""
-        self._finder = Dropped(self._split, stream) if self._split.config.on_error == "skip" else None
-
-    def add_batch(self, positions: tf.Tensor) -> None:
-        """Adds the next batch's positions, int64 [batch, 2]; raises as `check`."""
-        if self._finder is not None:
-            self.add(self._finder.add(positions.numpy()))
-            self.check()
-
-    def look(self, end: bool = False) -> None:
-        """Looks for the samples left out of the batches since the last time; `end`: a test pass has no more."""
-        if self._finder is not None:
-            self.add(self._finder.look(end=end))
-
-    def end(self) -> None:
-        """Ends the search: the pipeline has ended."""
-        self._finder = None
 
     def add(self, samples: list[DroppedSample]) -> None:
         """Adds samples of batches that the state does not count yet."""
