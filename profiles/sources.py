@@ -234,7 +234,7 @@ def first_epoch(chosen: Any) -> Rate:
 
     split = load_split(chosen.data, "train", World())
     crops = count_crops(split).crops
-    batches = iter(build_dataset(chosen, catalog=split))
+    batches = iter(build_dataset(chosen, data=split))
     return measured(lambda: len(next(batches)[1]), crops)
 
 

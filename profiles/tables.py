@@ -101,7 +101,7 @@ def epoch(chosen: Any, count: int) -> Rate:
 
     def take() -> int:
         if not batches:
-            batches.append(iter(build_dataset(chosen, catalog=load_split(chosen.data, "train", World()))))
+            batches.append(iter(build_dataset(chosen, data=load_split(chosen.data, "train", World()))))
         return len(next(batches[0])[0])
 
     return measured(take, count)

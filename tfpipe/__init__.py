@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tfpipe.config import Config, load_config, make_config
     from tfpipe.data.live.figures import serve_metrics
-    from tfpipe.data.loader import Loader, load
+    from tfpipe.data.load import load
+    from tfpipe.data.loader import Loader
     from tfpipe.data.order.stream import Cursor, Stream
     from tfpipe.data.pipeline import build_dataset
     from tfpipe.data.sources.source import Source
@@ -40,7 +41,7 @@ _HOMES = {
     "TfpipeError": "tfpipe.errors",
     "World": "tfpipe.distributed",
     "build_dataset": "tfpipe.data.pipeline",
-    "load": "tfpipe.data.loader",
+    "load": "tfpipe.data.load",
     "load_config": "tfpipe.config",
     "make_config": "tfpipe.config",
     "serve_metrics": "tfpipe.data.live.figures",

@@ -189,7 +189,7 @@ def one(connection: Connection, data: dict[str, Any] | None, rank: int, size: in
         config, world = make_config({"data": data}), World(rank, size)
         split = load_split(config.data, "train", world)
         times.append(clocks())
-        dataset = build_dataset(config, "train", world, catalog=split)
+        dataset = build_dataset(config, "train", world, data=split)
         times.append(clocks())
         iterator = iter(dataset)
         images, _ = next(iterator)

@@ -40,7 +40,7 @@ def test_a_name_stands_for_torchvisions_defaults(name: str) -> None:
 
 def test_every_step_is_named_as_its_class() -> None:
     classes = [each for _, each in inspect.getmembers(steps, inspect.isclass) if issubclass(each, steps.AugmentStep)]
-    assert {each.__name__ for each in classes} - {"AugmentStep"} == set(steps.NAMES)
+    assert {each.__name__ for each in classes if "name" in each.model_fields} == set(steps.NAMES)
 
 
 def test_a_config_is_the_same_after_it_was_written_and_read() -> None:

@@ -175,7 +175,7 @@ def test_batches_are_on_the_device_before_they_are_asked_for(config: Config, mon
                 fourth.set()
         return identity(tensor)
 
-    monkeypatch.setattr("tfpipe.data.failures.stalled.tf.identity", counted)
+    monkeypatch.setattr("tfpipe.data.delivery.taker.tf.identity", counted)
     with Loader(config, device="CPU:0", positions=True) as loader:
         found = take(loader, 2)
         # No caller has asked for the third and the fourth batch.
@@ -395,7 +395,7 @@ def test_closing_ends_the_thread_also_while_an_error_is_kept(config: Config, mon
 
     with Loader(config, timeout_s=60) as loader:
         loader.start()
-        thread = loader._taker._thread
+        thread = loader._delivery.taker._thread
         monkeypatch.setattr(loader.meter, "take", interrupt)
         with pytest.raises(KeyboardInterrupt) as kept:
             next(loader)
@@ -418,11 +418,11 @@ def test_an_own_limit_of_bad_files_takes_the_place_of_the_configs(config: Config
     """Half of 96 samples may be left out; the config lets none be."""
     bad = [DroppedSample(number, Failure(f"/{number}.jpg", "the file is empty")) for number in range(49)]
     with Loader(config, max_bad_fraction=0.5) as loader:
-        loader._dropped.add(bad[:48])
-        loader._dropped.check()
-        loader._dropped.add(bad[48:])
+        loader._delivery.dropped.add(bad[:48])
+        loader._delivery.dropped.check()
+        loader._delivery.dropped.add(bad[48:])
         with pytest.raises(TfpipeError, match=r"49 of 96 train samples cannot be used, more than the 0\.5 that"):
-            loader._dropped.check()
+            loader._delivery.dropped.check()
 
 
 def test_what_keras_would_take_for_labels_or_weights_is_not_in_a_dataset(config: Config) -> None:
@@ -483,7 +483,7 @@ def take_images(loader: Loader, images: int) -> None:
     for number in range(images // loader.config.data.batch_size + 1):
         next(loader)
         if number % 4 == 3:
-            loader._look()
+            loader._delivery.look()
 
 
 def test_class_folders_without_xmls_have_a_length(sample: SampleData, tmp_path: Path) -> None:

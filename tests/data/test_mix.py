@@ -16,7 +16,7 @@ from tests.support.gathers import Gather, on_all
 from tests.support.packs import LOOSE, packed
 from tests.support.sample import SampleData
 from tfpipe import Config, ConfigError, Loader, World, build_dataset, load_config
-from tfpipe.config.mix import Mix, Normalize
+from tfpipe.config.data_sections import Mix, Normalize
 from tfpipe.data.pipeline import stage_names
 from tfpipe.data.runtime.autotune import stages
 from tfpipe.data.sources.registry import load_split

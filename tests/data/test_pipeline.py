@@ -143,7 +143,7 @@ def test_ranks_see_the_global_batches_of_one_process(config: Config, size: int, 
     alone = known_crops(config)
     config = changed(config, batch_size=5)
     split = load_split(config.data, "train", World())
-    ranks = [crops(config, "train", World(rank, size), steps=30, catalog=split) for rank in range(size)]
+    ranks = [crops(config, "train", World(rank, size), steps=30, data=split) for rank in range(size)]
     assert [each for visit in zip(*ranks, strict=True) for each in visit] == alone[: 30 * 5 * size]
 
 

@@ -227,8 +227,9 @@ def test_the_reference_has_every_key_of_every_section() -> None:
     rows = re.findall(r"^\| `(\w+)` \| .+ \| .+ \| .+ \|$", markdown(), re.MULTILINE)
     schema = Config.model_json_schema()
     wanted = Counter(key for each in schema["$defs"].values() for key in each["properties"])
-    # The steps of data.augment are those of a view's, too.
-    assert set(rows) == set(wanted) and not wanted - Counter(rows)
+    # The names of steps are in their headings.
+    wanted["name"] -= sum("const" in each["properties"].get("name", {}) for each in schema["$defs"].values())
+    assert Counter(rows) == wanted
     assert {"## data", "### data.parallel", "### data.train_filelist[]", "### training.checkpoint"} <= set(
         markdown().splitlines()
     )

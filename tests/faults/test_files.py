@@ -100,7 +100,7 @@ def test_skipping_leaves_out_exactly_these(tree: Path, decoder: str, channels: i
     config = config_of(tree, decoder=decoder, num_channels=channels, **how)
     split = load_split(config.data, "train", ALONE)
     batches = []
-    for *_, positions in build_dataset(config, "train", ALONE, True, catalog=split).as_numpy_iterator():
+    for *_, positions in build_dataset(config, "train", ALONE, True, data=split).as_numpy_iterator():
         batches.append(positions)
         if positions[-1, 0] >= len(split.catalog):
             break

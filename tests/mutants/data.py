@@ -129,6 +129,9 @@ MUTANTS = (
     ),
     Mutant("data/contract.py", "return _digest(texts, *(", "return _digest(*(", "data/test_contract.py"),
     Mutant(
-        "data/epochs.py", "end - min(max(first, self.step), end)", "end - max(first, self.step)", "data/test_epochs.py"
+        "data/delivery/epochs.py",
+        "end - min(max(first, self.step), end)",
+        "end - max(first, self.step)",
+        "data/delivery/test_epochs.py",
     ),
 )

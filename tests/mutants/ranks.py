@@ -5,9 +5,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS: tuple[Mutant, ...] = (
     # Ranks and Loaders of other frameworks.
     Mutant("interop/ahead.py", "hosts[:rank].count(hosts[rank])", "rank", "interop/test_ahead.py"),
-    Mutant(
-        "interop/jax.py", "count, spec = self._full - self.step,", "count, spec = self._full,", "interop/test_jax.py"
-    ),
+    Mutant("interop/jax.py", "epochs.filled - epochs.step", "epochs.filled", "interop/test_jax.py"),
     Mutant(
         "interop/keras.py",
         "min(self._first + batch + 1, self.loader.step)",
@@ -37,17 +35,17 @@ MUTANTS: tuple[Mutant, ...] = (
         "data/test_phases.py",
     ),
     Mutant(
-        "data/loader.py",
-        "            self._taker.close()\n        self._batches",
-        "            pass\n        self._batches",
+        "data/delivery/delivery.py",
+        "            self.taker.close()\n        self.batches",
+        "            pass\n        self.batches",
         "data/test_loader.py",
     ),
-    Mutant("data/loader.py", "self._ended &= self.step == self.used", "pass", "data/test_loader.py"),
+    Mutant("data/loader.py", "self._epochs.ended &= self.step == self.used", "pass", "data/test_loader.py"),
     Mutant(
-        "data/failures/stalled.py",
+        "data/delivery/taker.py",
         "            if not self._batches.failing:\n                raise\n",
         "",
-        "data/failures/test_stalled.py",
+        "data/delivery/test_taker.py",
     ),
     # Training.
     Mutant(

@@ -198,7 +198,7 @@ INPUTS: list[Input] = [
         "objects without classes",
         {},
         {"train_filelist": "list.txt", "label_source": "object"},
-        '1 error in the config PATH/c.json:\n  data: classes must be given (a list or a file) when label_source is "object", so that the numbering is the same on every rank and in every run',
+        '1 error in the config PATH/c.json:\n  data.label_source "object" and data.classes null: all ranks and runs must number the classes alike: set classes to a list or a file',
     ),
     Input(
         "an index that is not there",

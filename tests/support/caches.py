@@ -35,7 +35,7 @@ def check_later_epochs(sample: SampleData, tree: Path, cached: dict[str, object]
     config = configured(sample, tree, **data, **cached)
     split = load_split(config.data, "train", World())
     assert expected[-1][0] > 3 * split.catalog.samples
-    dataset = build_dataset(config, with_positions=True, catalog=split)
+    dataset = build_dataset(config, with_positions=True, data=split)
     crops_of_first = sum(position < split.catalog.samples for position, *_ in expected)
     first = crops_in(dataset.take(crops_of_first // config.data.batch_size + 1))
     assert first == expected[: len(first)] and len(first) > crops_of_first

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.commands import WARM, ensure_server, run
 from tfpipe.config import Config
-from tfpipe.config.mix import Normalize
+from tfpipe.config.data_sections import Normalize
 from tfpipe.errors import ConfigError
 from tfpipe.training.models import IMAGENET_MEAN, IMAGENET_STD, _block, build_model
 

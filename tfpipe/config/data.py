@@ -4,16 +4,41 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from tfpipe.config.augment import Augment
 from tfpipe.config.by_epoch import BatchSize, CropSize, at_epoch, by_epoch
-from tfpipe.config.data_sections import LISTS, Layout, Parallel, RandomResizedCrop, Remote, Service, WeightedList
-from tfpipe.config.data_source import SourceConfig, class_level_conflicts
-from tfpipe.config.mix import Mix, Normalize
+from tfpipe.config.conflicts import DATA, check, conflicts
+from tfpipe.config.data_sections import (
+    LISTS,
+    Layout,
+    Mix,
+    Normalize,
+    Parallel,
+    RandomResizedCrop,
+    Remote,
+    Service,
+    WeightedList,
+)
+from tfpipe.config.data_source import SourceConfig
 from tfpipe.config.section import ConfigPath, CropSide, Form, Fraction, Kernel, Section, Seed
 from tfpipe.config.targets import OF_OBJECTS, Targets, TargetsConfig
-from tfpipe.config.views import APART, View, views_conflict
+from tfpipe.config.views import APART, View
+
+
+def _is_level(level: int) -> int:
+    if level == 0:
+        raise ValueError("received 0; accepted: 1, 2 ... below the data's folder, -1, -2 ... from an image's own up")
+    return level
+
 
 # Of a key whose null stands for a value that depends on `targets`.
 DEFAULT = Field(validate_default=True)
@@ -139,7 +164,7 @@ class DataConfig(Section):
     label_source: Annotated[Literal["directory", "object"], DEFAULT] = None  # type: ignore[assignment]
     """"directory": the image's folder (n02437312/...). "object": each object's name in the XML. null: "directory", or
     "object" with `targets` "boxes" and "labels"."""
-    class_level: int | None = None
+    class_level: Annotated[int, AfterValidator(_is_level)] | None = None
     """Level of the folders that are the classes: 1, 2 ... below the data's folder or its folder train; -1, -2 ... from
     an image's own folder up. null: -1 for the lines of filelists, else 1, or the first level at which folders part."""
     classes: Annotated[list[str] | ConfigPath | None, Form("a list of class names")] = None
@@ -205,6 +230,11 @@ class DataConfig(Section):
                 '{"kind": "folders", "path": "root/"} for class folders'
             )
         return lists
+
+    @model_validator(mode="after")
+    def _settings_agree(self) -> "DataConfig":
+        check(conflicts(self, DATA, "data."))
+        return self
 
     @property
     def train_lists(self) -> list[Path]:
@@ -301,63 +331,6 @@ class DataConfig(Section):
         """Returns whether the crops of `split` ("train" or "test"), or what comes with them, depend on boxes."""
         crops = {view.crop_for(split) for view in self.by_view}
         return not crops.isdisjoint(("boxes", "random_resized")) or self.targets.kind in OF_OBJECTS
-
-    def _conflicts(self) -> Iterator[str]:
-        if self.source is not None:
-            yield from self.source.beside(self)
-        yield from class_level_conflicts(self)
-        if self.label_source == "object":
-            if self.annotations == "none":
-                yield 'label_source "object" needs the XML files; annotations is "none"'
-            for name in () if self.targets.kind in OF_OBJECTS else ("crop", "test_crop"):
-                if getattr(self, name) in ("center", "full"):
-                    yield (
-                        f'{name} "{getattr(self, name)}" makes one crop of an image, whose objects may be of several '
-                        'classes; with label_source "object" use "boxes" or "random_resized"'
-                    )
-            if self.classes is None and self.source is None:
-                yield (
-                    'classes must be given (a list or a file) when label_source is "object", so that the numbering is '
-                    "the same on every rank and in every run"
-                )
-        yield from _sizes_conflict(self)
-        yield from views_conflict(self)
-        if self.num_parallel_readers == 1 and "autotune" in (self.parallel.read, self.parallel.decode):
-            yield (
-                'num_parallel_readers 1 makes the pipeline serial, without AUTOTUNE: set it to "auto", or leave '
-                '"autotune" out of parallel.read and parallel.decode'
-            )
-        if self.mix is not None:
-            yield from self.mix.misfits(min(size for _, size in by_epoch(self.batch_size)), self.num_classes)
-        if self.normalize is not None:
-            yield from self.normalize.misfits(self.dtype, self.num_channels)
-        yield from self.targets.misfits(self)
-        for name in ("train_box_file", "test_box_file"):
-            if getattr(self, name) is not None and self.annotations in ("xml", "none"):
-                yield (
-                    f"{name} is read by `tfpipe index`, instead of the XMLs, and training needs that index; "
-                    f'annotations is "{self.annotations}": use "auto" or "index", or leave {name} out'
-                )
-        for key, is_set, advice in (
-            ("cache", self.cache is not None, "set it to null"),
-            ('on_error "skip"', self.on_error == "skip", 'use "raise"'),
-            ("source", self.source is not None, "use filelists"),
-        ):
-            if self.service is not None and is_set:
-                yield (
-                    f"{key} needs Python, or memory, of the training process, which the processes of `service` do not "
-                    f"have: {advice}, or set service to null"
-                )
-
-
-def _sizes_conflict(data: DataConfig) -> Iterator[str]:
-    """Yields a message for each size of crops that is too large, or that other settings do not allow."""
-    sizes = [("crop_image_size", size) for _, size in by_epoch(data.crop_image_size)]
-    sizes += [(f"views[{number}].size", view.size) for number, view in enumerate(data.views) if view.size]
-    sizes += [] if data.test_crop_image_size is None else [("test_crop_image_size", data.test_crop_image_size)]
-    for name, (height, width) in sizes:
-        if (size := height * width * data.num_channels) >= 2**29:
-            yield f"{name} [{height}, {width}] makes crops of {size:,} bytes; use less than 2^29, 536,870,912"
 
 
 def unused(data: DataConfig) -> Iterator[str]:

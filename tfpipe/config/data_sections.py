@@ -1,17 +1,16 @@
-"""The sections within `data`: layout, crops, parallelism, mixtures, remote files and workers."""
+"""The sections within `data`: layout, crops, mixed batches, parallelism, mixtures of lists, remote files, workers."""
 
 import json
-from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 
-from tfpipe.config.section import NETRC, Args, ConfigPath, Form, Fraction, Section
-from tfpipe.errors import LOGIN
+from tfpipe.config.section import ASCENDING, Args, ConfigPath, Form, Fraction, Section, check_login
 
 # The form of train_filelist as a list.
 LISTS = Form('a list of {"path": FILE, "weight": NUMBER}')
 RANGE = Form("[smallest, largest]")
+Alpha = Annotated[float, Field(gt=0)]
 
 
 class Layout(Section):
@@ -34,9 +33,12 @@ class Layout(Section):
 class RandomResizedCrop(Section):
     """The crop of torchvision's RandomResizedCrop, with its distribution and its fallback."""
 
-    area: Annotated[tuple[Fraction, Fraction], RANGE] = (0.08, 1.0)
+    area: Annotated[tuple[Fraction, Fraction], RANGE, ASCENDING] = (0.08, 1.0)
     """Smallest and largest share of the image's area, between which it is drawn uniformly."""
-    aspect: Annotated[tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]], RANGE] = (3 / 4, 4 / 3)
+    aspect: Annotated[tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]], RANGE, ASCENDING] = (
+        3 / 4,
+        4 / 3,
+    )
     """Smallest and largest width / height, drawn from uniformly by their logarithms. If ten draws of both do not fit
     into the image, the crop is its middle, as far as these allow."""
     min_covered: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -44,11 +46,30 @@ class RandomResizedCrop(Section):
     whole image if 100 draws do not. Without a box the image is one. 0: the crop is anywhere, as torchvision's. null: 0,
     or 0.1 of its own object if objects have the labels."""
 
-    def _conflicts(self) -> Iterator[str]:
-        for name in ("area", "aspect"):
-            low, high = getattr(self, name)
-            if low > high:
-                yield f"{name} must be [smallest, largest]"
+
+class Mix(Section):
+    """Mixing of each crop of a training batch with the crop before it, and of their labels, which become shares of the
+    classes, float32 [batch, classes]. Test data stay as they are."""
+
+    mixup: Alpha | None = None
+    """MixUp (Zhang et al. 2018): a weighted mean of both crops; the weight, one for each batch, is drawn from
+    Beta(alpha, alpha). This is alpha, e.g. 0.2; null: no MixUp."""
+    cutmix: Alpha | None = None
+    """CutMix (Yun et al. 2019): a box of the other crop, the same in the whole batch; the share outside it is drawn
+    from Beta(alpha, alpha) before the box is clipped at the crop's edges. This is alpha, e.g. 1.0; null: no CutMix."""
+    prob: Fraction = 1.0
+    """Share of the batches that are mixed; the labels of the others are 0 and 1."""
+    switch_prob: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """With both, share of CutMix in the mixed batches; the others get MixUp."""
+
+
+class Normalize(Section):
+    """Normalisation of images of a float type: (value - mean) / std, of values in [0, 1]."""
+
+    mean: Annotated[list[float], Form("a list of numbers, one for each channel")]
+    """Mean of each channel, in [0, 1]; ImageNet's are [0.485, 0.456, 0.406]."""
+    std: Annotated[list[Annotated[float, Field(gt=0)]], Form("a list of numbers above 0, one for each channel")]
+    """Standard deviation of each channel, of values in [0, 1]; ImageNet's are [0.229, 0.224, 0.225]."""
 
 
 class Parallel(Section):
@@ -73,6 +94,11 @@ class WeightedList(Section):
     """Share of the training samples drawn from this list, relative to the other lists' weights."""
 
 
+def _without_login(options: dict[str, Any]) -> dict[str, Any]:
+    check_login(json.dumps(options, default=str))
+    return options
+
+
 class Remote(Section):
     """How to fetch data behind URLs: files whose line in the filelist is one, packed data and tar shards."""
 
@@ -91,12 +117,8 @@ class Remote(Section):
     cache_gb: Annotated[float, Field(gt=0)] = 100.0
     """Maximum size of `cache` in 10^9 bytes; beyond it, the least recently used files are deleted. Packed data and tar
     shards have as much for each split, and what comes after it is full is not kept."""
-    options: Args = {}
+    options: Annotated[Args, AfterValidator(_without_login)] = {}
     """Options of fsspec's file system, e.g. {"endpoint_url": "http://localhost:9000"} or {"anon": true}."""
-
-    def _conflicts(self) -> Iterator[str]:
-        if LOGIN.search(json.dumps(self.options, default=str)):
-            yield f"options has a URL with a user or a password, which config.json would repeat: {NETRC}"
 
 
 # host:port
@@ -114,7 +136,3 @@ class Service(Section):
     """Addresses of running workers, each "host:5000", as `tfpipe serve worker` prints it."""
     timeout_s: Annotated[float, Field(gt=0)] = 120.0
     """Seconds without data after which a worker counts as dead; 32 images must not take longer."""
-
-    def _conflicts(self) -> Iterator[str]:
-        if (self.workers is None) == (self.address is None):
-            yield "give either workers, to start some, or the address of running ones"

@@ -1,10 +1,8 @@
 """The section `data.source`: data that no filelist names."""
 
-import json
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from tfpipe.config.section import Args, ConfigPath, Form, Section, Seed, Url
 
@@ -35,6 +33,19 @@ def _named(columns: Any) -> Any:
     return columns
 
 
+def _unreserved(columns: dict[str, str]) -> dict[str, str]:
+    for name in RESERVED & columns.keys():
+        raise ValueError(f'received "{name}", the name of the labels themselves: give the column another name')
+    return columns
+
+
+def _known(kind: str) -> str:
+    if ":" not in kind and kind not in KINDS:
+        accepted = ", ".join(f'"{kind}"' for kind in KINDS)
+        raise ValueError(f'received "{kind}"; accepted: {accepted} or "package.module:Class"')
+    return kind
+
+
 class Columns(Section):
     """The columns of a table, "image.path" names a field of one; and the keys in the .json files of tar shards."""
 
@@ -59,7 +70,12 @@ class Columns(Section):
     mask: str = "mask"
     """Path of the image's mask, a PNG, for data.targets "mask"; as with `path`, relative to `images`. Of tar shards the
     ending of its name before .png: the mask of 7.jpg is 7.mask.png."""
-    extra: Annotated[dict[str, str], Form('a list of columns, or {"name": "column"}'), BeforeValidator(_named)] = {}
+    extra: Annotated[
+        dict[str, str],
+        Form('a list of columns, or {"name": "column"}'),
+        BeforeValidator(_named),
+        AfterValidator(_unreserved),
+    ] = {}
     """Further columns that come with each crop: a list, or a dictionary of the names that they have there, {"age":
     "metadata.age"}. The labels are then a dictionary of these and of "label", "labels", "number", "boxes" or "mask".
     Numbers, lists of numbers of one length, and texts. Of tar shards they are keys in the .json files."""
@@ -74,7 +90,7 @@ class Columns(Section):
 class SourceConfig(Section):
     """Data that is not named by filelists."""
 
-    kind: str
+    kind: Annotated[str, AfterValidator(_known)]
     """"folders": a folder of class folders, CLASS/*.jpg. "table": CSV, JSON lines, Parquet or Arrow, with one row an
     image or one a box. "coco": COCO's instances JSON. "archive": tar or zip files of class folders, or a tar file of
     tar files, as they were downloaded. "webdataset": tar shards. "packed": the output of `tfpipe pack`. "tfrecord":
@@ -103,65 +119,3 @@ class SourceConfig(Section):
     """Names of a table's columns."""
     args: Args = {}
     """Settings of a kind of your own, which it finds in config.source.args."""
-
-    def _conflicts(self) -> Iterator[str]:
-        for name in RESERVED & self.columns.extra.keys():
-            yield f'columns.extra: "{name}" is the name of the labels themselves: give the column another name'
-        if ":" in self.kind:
-            return
-        if self.kind not in KINDS:
-            accepted = ", ".join(f'"{kind}"' for kind in KINDS)
-            yield f'kind: received "{self.kind}"; accepted: {accepted} or "package.module:Class"'
-        if self.path is None:
-            yield f"path: is missing: the folder of the {self.kind} data"
-        for key in ("path", "test_path"):
-            if isinstance(url := getattr(self, key), str) and self.kind not in REMOTE:
-                these = " and ".join(f'"{kind}"' for kind in REMOTE)
-                yield f'{key}: received "{url}"; accepted: a path of a file system; URLs are for the kinds {these}'
-        for key, kinds in KEYS.items():
-            if self.kind not in kinds and getattr(self, key) != type(self).model_fields[key].default:
-                these = " and ".join(f'"{kind}"' for kind in kinds)
-                yield f'{key}: is for {these}, and the kind is "{self.kind}": leave it out'
-        for key in ("weight", "path_format"):
-            if self.kind == "webdataset" and getattr(self.columns, key) is not None:
-                yield f'columns.{key}: received "{getattr(self.columns, key)}", and is only for tables: leave it out'
-        if self.args:
-            yield (
-                f'args: received {json.dumps(self.args)}, which are for kinds of your own, "package.module:Class"; the '
-                f'kind is "{self.kind}": leave them out'
-            )
-        if self.test_path is not None and self.test_share is not None:
-            yield "test_share: takes test data from `path`, and test_path names it: leave one of them out"
-
-    def beside(self, data: Any) -> Iterator[str]:
-        """Yields a message for each key of filelists, in the section `data`, that it would make ineffective."""
-        text = json.dumps({"kind": self.kind} | ({} if self.path is None else {"path": str(self.path)}))
-        for name in ("train_filelist", "test_filelist"):
-            value = getattr(data, name)
-            if value is not None:
-                listed = [str(entry.path) for entry in value] if isinstance(value, list) else str(value)
-                yield (
-                    f"source {text} and {name} {json.dumps(listed)} both name the data: leave one of them out, or null"
-                )
-        own = self.kind in ("folders", "archive") or ":" in self.kind
-        labels = () if own else ("train_label_file", "test_label_file")
-        boxes = () if self.kind == "archive" or ":" in self.kind else ("train_box_file", "test_box_file")
-        for name in (*labels, *boxes):
-            value = getattr(data, name)
-            if value is not None:
-                yield (
-                    f'{name} "{value}" is for images of filelists, and source {text} says itself what its images hold: '
-                    f"leave {name} out, or null"
-                )
-
-
-def class_level_conflicts(data: Any) -> Iterator[str]:
-    """Yields messages if the key class_level of the section `data` is no level, or has no effect."""
-    level, source = data.class_level, data.source
-    if level == 0:
-        yield "class_level 0 is no folder; accepted: 1, 2 ... below the data's folder, -1, -2 ... from an image's own"
-    if level and (data.label_source == "object" or (source and source.kind not in ("folders", "archive"))):
-        yield (
-            f"class_level {level} has no effect: it is for labels that are the names of folders, of filelists, and "
-            'with the source "folders" or "archive"'
-        )

@@ -12,6 +12,8 @@ from tfpipe.config.section import Form
 
 Location = tuple[int | str, ...]
 
+# Type of the error of settings that contradict each other.
+CONFLICT = "conflict"
 PREFIX = "Input should be "
 # Pydantic's errors of the length of a list; "missing": of a list that is too short.
 LENGTHS = ("too_short", "too_long", "missing")
@@ -33,6 +35,8 @@ def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
         elif detail["type"] == "missing" and not isinstance(detail["input"], list | tuple):
             meaning = ": " + field.description.replace("\n", " ") if field and field.description else ""
             lines.append(f"{path}: is missing{meaning}")
+        elif detail["type"] == CONFLICT:
+            lines += detail["msg"].splitlines()  # each names its keys
         elif detail["type"] == "value_error":
             lines.append(f"{path or 'the config'}: {detail['msg'].removeprefix('Value error, ')}")
         else:

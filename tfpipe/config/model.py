@@ -4,8 +4,9 @@ import json
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
+from tfpipe.config.conflicts import OTHERS, check, conflicts
 from tfpipe.config.data import DataConfig
 from tfpipe.config.section import Args, ConfigPath, Form, Section, Seed
 
@@ -185,30 +186,27 @@ class Config(Section):
         data = self.data.phases[-1][1] if epoch is None else self.data.at(epoch)
         return self if data is self.data else self.model_copy(update={"data": data})
 
-    def _conflicts(self) -> Iterator[str]:
-        optimizer, schedule, model = self.optimizer, self.lr_schedule, self.model
-        rates = {"optimizer.learning_rate": optimizer.learning_rate}
-        rates["optimizer.args.learning_rate"] = optimizer.args.get("learning_rate")
-        given = {key: rate for key, rate in rates.items() if rate is not None}
-        if len(given) > 1 and optimizer.learning_rate != optimizer.args["learning_rate"]:
-            yield f"{_said(given)}: both are the optimizer's rate; leave one of them out"
-        scheduled = {f"lr_schedule.args.{key}": schedule.args[key] for key in RATES if key in schedule.args}
-        known = [rate for value in scheduled.values() for rate in (value if isinstance(value, list) else [value])]
-        if schedule.name is None and schedule.args:
-            yield (
-                f"lr_schedule.args {json.dumps(schedule.args)} are of no schedule, since lr_schedule.name is null: "
-                'name it, e.g. "CosineDecay", or leave its args out'
-            )
-        elif known and given and not any(rate in known for rate in given.values()):
-            yield (
-                f"{_said(given | scheduled)}: the schedule has its own rate, and the optimizer's would be ignored; "
-                "give the same, or leave one of them out"
-            )
-        if model.weights is not None and "weights" in model.args:
-            yield (
-                f"{_said({'model.weights': str(model.weights), 'model.args.weights': model.args['weights']})}: both "
-                "are what the network starts from; leave one of them out"
-            )
+    @model_validator(mode="after")
+    def _settings_agree(self) -> "Config":
+        check([*conflicts(self, OTHERS), *_rates_conflict(self)])
+        return self
+
+
+def _rates_conflict(config: Config) -> Iterator[str]:
+    """Yields a message if the optimizer and the schedule have several learning rates."""
+    optimizer, schedule = config.optimizer, config.lr_schedule
+    rates = {"optimizer.learning_rate": optimizer.learning_rate}
+    rates["optimizer.args.learning_rate"] = optimizer.args.get("learning_rate")
+    given = {key: rate for key, rate in rates.items() if rate is not None}
+    if len({*given.values()}) > 1:
+        yield f"{_said(given)}: both are the optimizer's rate: leave one of them out"
+    scheduled = {f"lr_schedule.args.{key}": schedule.args[key] for key in RATES if key in schedule.args}
+    known = [rate for value in scheduled.values() for rate in (value if isinstance(value, list) else [value])]
+    if schedule.name is not None and known and given and not any(rate in known for rate in given.values()):
+        yield (
+            f"{_said(given | scheduled)}: the schedule has its own rate, and the optimizer's would be ignored: give "
+            "the same, or leave one of them out"
+        )
 
 
 def resize_of_weights(config: Config) -> str | None:

@@ -29,30 +29,40 @@ Schema = dict[str, Any]
 
 
 def markdown() -> str:
-    """Returns the reference: every key with its type, default and meaning, group by group."""
+    """Returns the reference: every key with its type, default and meaning, group by group, each section once."""
     root = Config.model_json_schema()
     groups = [group for path, schema in root["properties"].items() for group in _groups(path, schema, root["$defs"])]
-    return "\n".join([HEAD, *(_render(*group) for group in groups)])
+    headings: dict[str, str] = {}
+    for path, name in groups:
+        # The shortest path: "data.layout", not "data.targets.masks".
+        headings[name] = min(headings.get(name, path), path, key=lambda text: (text.count("."), len(text)))
+    described = (_render(path, root["$defs"][name], headings) for path, name in groups if headings[name] == path)
+    return "\n".join([HEAD, *described])
 
 
-def _groups(path: str, schema: Schema, known: dict[str, Schema]) -> Iterator[tuple[str, Schema]]:
-    """Yields path and schema of the objects within a key, starting with its own.
+def _groups(path: str, schema: Schema, known: dict[str, Schema]) -> Iterator[tuple[str, str]]:
+    """Yields path and name of the sections within a key, starting with its own.
 
     A path is e.g. "data.parallel", or "data.train_filelist[]" for the elements of a list.
     """
     for member in _members(schema):
         if "$ref" in member:
-            name = member["$ref"].rpartition("/")[2]
-            section = known[name]
+            name = _name(member)
             # Members of a union that is told apart by names: each has a group of its own.
-            yield f"{path} {name}" if "oneOf" in schema else path, section
-            for key, inner in section["properties"].items():
+            yield f"{path} {name}" if "oneOf" in schema else path, name
+            for key, inner in known[name]["properties"].items():
                 yield from _groups(f"{path}.{key}", inner, known)
         elif isinstance(member.get("items"), dict):
             yield from _groups(f"{path}[]", member["items"], known)
 
 
-def _render(path: str, group: Schema) -> str:
+def _name(schema: Schema) -> str:
+    """Returns the name of the section that a schema refers to."""
+    name: str = schema["$ref"].rpartition("/")[2]
+    return name
+
+
+def _render(path: str, group: Schema, headings: dict[str, str]) -> str:
     return "\n".join(
         [
             f"{'###' if '.' in path else '##'} {path}",
@@ -61,16 +71,17 @@ def _render(path: str, group: Schema) -> str:
             "",
             "| Key | Type | Default | Meaning |",
             "|---|---|---|---|",
-            *(_row(path, group, key) for key in group["properties"]),
+            # The name of a step is in its heading.
+            *(_row(group, key, headings) for key in group["properties"] if key != "name" or " " not in path),
             "",
         ]
     )
 
 
-def _row(path: str, group: Schema, key: str) -> str:
+def _row(group: Schema, key: str, headings: dict[str, str]) -> str:
     schema = group["properties"][key]
     members = _members(schema)
-    types = " or ".join(_type(f"{path}.{key}", member) for member in members)
+    types = " or ".join(_type(member, headings) for member in members)
     if key in group.get("required", []):
         default = "required"
     elif isinstance(schema["default"], dict) and any("$ref" in member for member in members):
@@ -81,20 +92,19 @@ def _row(path: str, group: Schema, key: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in (f"`{key}`", types, default, meaning)) + " |"
 
 
-def _type(path: str, schema: Schema) -> str:
+def _type(schema: Schema, headings: dict[str, str]) -> str:
     if "$ref" in schema:
-        return f"[{path}](#{anchor(path)})"
+        heading = headings[_name(schema)]
+        return f"[{heading.rpartition(' ')[2]}](#{anchor(heading)})"
     choices = schema.get("enum", [schema["const"]] if "const" in schema else [])
     if choices:
         return ", ".join(f"`{json.dumps(choice)}`" for choice in choices)
     if schema.get("type") == "array":
         places = schema.get("prefixItems")
         if places:
-            return "[" + ", ".join(_type(path, item) for item in places) + "]"
-        if tagged := schema["items"].get("oneOf"):
-            names = (member["$ref"].rpartition("/")[2] for member in tagged)
-            return "list of " + ", ".join(f"[{name}](#{anchor(f'{path}[] {name}')})" for name in names)
-        return "list of " + " or ".join(_type(f"{path}[]", member) for member in _members(schema["items"]))
+            return "[" + ", ".join(_type(item, headings) for item in places) + "]"
+        several = ", " if "oneOf" in schema["items"] else " or "
+        return "list of " + several.join(_type(member, headings) for member in _members(schema["items"]))
     bounds = " and ".join(f"{sign} {schema[name]}" for name, sign in BOUNDS.items() if name in schema)
     return f"{schema.get('format', schema.get('type', 'anything'))} {bounds}".strip()
 

@@ -1,11 +1,10 @@
 """The base of all sections, and the types of values that several of them share."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from tfpipe.errors import LOGIN
 
@@ -24,7 +23,7 @@ class Form(NamedTuple):
 
 def _local(value: Any) -> Any:
     if isinstance(value, str):
-        _check_login(value)
+        check_login(value)
     if isinstance(value, str) and "://" in value:
         raise ValueError(
             f'received "{value}"; accepted: a path of a file system; URLs are for the images of filelists and tables'
@@ -45,13 +44,21 @@ def _finite(args: dict[str, Any]) -> dict[str, Any]:
     return args
 
 
-def _check_login(text: str) -> None:
+def check_login(text: str) -> None:
+    """Raises ValueError if a text has a URL with a user or a password."""
     if LOGIN.search(text):
         raise ValueError(f"received a URL with a user or a password, which config.json would repeat: {NETRC}")
 
 
+def _ascending(values: Any) -> Any:
+    for pair in zip(values[::2], values[1::2], strict=True) if isinstance(values, tuple) else ():
+        if pair[0] > pair[1]:
+            raise ValueError(f"received {json.dumps(pair)}; accepted: [smallest, largest]")
+    return values
+
+
 def _without_login(url: str) -> str:
-    _check_login(url)
+    check_login(url)
     return url.rstrip("/")
 
 
@@ -65,6 +72,8 @@ CropSide = Annotated[int, Field(gt=0, le=65_500)]  # a JPEG's largest side
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 # Arguments that are passed on; Section refuses Infinity and NaN only in fields of its own.
 Args = Annotated[dict[str, Any], AfterValidator(_finite)]
+# A validator of one or more pairs of numbers.
+ASCENDING = AfterValidator(_ascending)
 Kernel = Literal["bilinear", "bicubic", "area", "antialias"]
 
 
@@ -77,14 +86,3 @@ class Section(BaseModel):
         allow_inf_nan=False,
         hide_input_in_errors=True,
     )
-
-    @model_validator(mode="after")
-    def _settings_agree(self) -> "Section":
-        conflict = next(self._conflicts(), None)
-        if conflict is not None:
-            raise ValueError(conflict)
-        return self
-
-    def _conflicts(self) -> Iterator[str]:
-        """Yields a message for each pair of settings that cannot be used together."""
-        yield from ()

@@ -1,6 +1,5 @@
 """The section `data.targets`: what comes with each crop as its labels."""
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt
@@ -73,46 +72,6 @@ class TargetsConfig(Section):
         """The values of keys of `data` that null stands for."""
         source = "object" if self.kind in OF_OBJECTS else "directory"
         return {"crop": "full" if self.known else "boxes", "label_source": source}
-
-    def _conflicts(self) -> Iterator[str]:
-        for key in ("box_unit", "min_visible", "max_boxes", "ragged"):
-            if self.kind != "boxes" and getattr(self, key) != type(self).model_fields[key].default:
-                yield f'{key}: is for "boxes", and the kind is "{self.kind}": leave it out'
-        if self.masks is not None and self.kind != "mask":
-            yield f'masks: is for "mask", and the kind is "{self.kind}": leave it out'
-        if self.ragged and self.max_boxes is not None:
-            yield "max_boxes: fills rows up to a number, and ragged boxes have none to fill: leave one of them out"
-
-    def misfits(self, data: Any) -> Iterator[str]:
-        """Yields a message for each setting of `data` (DataConfig) that contradicts it."""
-        if self.kind in OF_OBJECTS:
-            for name in ("crop", "test_crop"):
-                if getattr(data, name) == "boxes":
-                    yield (
-                        f'{name} "boxes" makes a crop of each box, and targets "{self.kind}" keeps an image\'s boxes '
-                        'together: use "full", "center" or "random_resized"'
-                    )
-            if data.annotations == "none":
-                yield f'targets "{self.kind}" needs the boxes, and annotations is "none"'
-            if data.unit == "box":
-                yield f'targets "{self.kind}" keeps an image\'s boxes together, and unit is "box": use "image"'
-        if self.kind in ("boxes", "mask"):
-            yield from self._unlike(data)
-
-    def _unlike(self, data: Any) -> Iterator[str]:
-        """Yields a message for each setting that changes the place of pixels."""
-        moving = [step.name for step in data.augment if step.name not in IN_PLACE]
-        if moving:
-            yield (
-                f'augment: "{moving[0]}" moves pixels, and no targets "{self.kind}" with them: use `crop` and `flip`, '
-                f"and steps that leave pixels in their places: {', '.join(sorted(IN_PLACE))}"
-            )
-        if data.views:
-            yield f'views make several crops of an image, and targets "{self.kind}" are of one: set views to []'
-        if data.mix is not None:
-            yield f'mix makes shares of classes, and targets "{self.kind}" has none: set mix to null'
-        if self.kind == "mask" and data.service is not None:
-            yield 'targets "mask" needs Python, which the processes of `service` do not run: set service to null'
 
 
 def _of_kind(targets: Any) -> Any:

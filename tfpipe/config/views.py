@@ -1,13 +1,10 @@
 """Several crops of each training image, `data.views`: what SimCLR, DINO and their kin train on."""
 
-import json
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, PositiveInt
 
 from tfpipe.config.augment import Augment
-from tfpipe.config.by_epoch import by_epoch
 from tfpipe.config.data_sections import RandomResizedCrop
 from tfpipe.config.section import CropSide, Form, Section
 
@@ -43,26 +40,3 @@ class View(Section):
         """Keys of `data` that it sets, with their values."""
         own = {name: getattr(self, name) for name in ("crop", "random_resized", "flip", "augment")}
         return {name: value for name, value in (own | {"crop_image_size": self.size}).items() if value is not None}
-
-
-def views_conflict(data: Any) -> Iterator[str]:
-    """Yields a message for each setting of the section `data` that its views do not allow."""
-    for number, view in enumerate(data.views):
-        crop = view.crop or data.crop
-        if crop == "boxes":
-            yield (
-                f'views[{number}] has one window of an image, and data.crop "boxes" one for each box: give the view '
-                '"crop": "random_resized", "center" or "full", or set data.crop to one of these'
-            )
-        elif data.label_source == "object" and data.targets.kind == "label" and crop != "random_resized":
-            yield (
-                f'views[{number}].crop "{crop}" makes one crop of an image, whose objects may be of several classes; '
-                'with label_source "object" use "random_resized"'
-            )
-    sizes = by_epoch(data.crop_image_size)
-    for text, is_set, advice in (
-        ("mix mixes the crops of a batch, and their labels", data.mix is not None, "set mix to null"),
-        (f"crop_image_size {json.dumps(sizes)} changes with the epochs", len(sizes) > 1, "use one size"),
-    ):
-        if data.views and is_set:
-            yield f"{text}, and views make several crops of an image: {advice}, or set views to []"

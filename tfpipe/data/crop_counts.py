@@ -26,15 +26,15 @@ class CropCount(NamedTuple):
     exact: bool
 
 
-def count_crops(split: Split) -> CropCount:
+def count_crops(data: Split) -> CropCount:
     """Returns the number of crops in one epoch of a split over all ranks; the same on every rank.
 
     It is exact if every image gives one crop, all boxes are known, or at most COUNT_AT_MOST images have an XML.
     Otherwise it is estimated from at most that many XMLs, evenly spaced in the list. Mixed lists and weighted samples
     give an expectation.
     """
-    once = _count_items(split)
-    return once._replace(crops=once.crops * split.order.repeats)
+    once = _count_items(data)
+    return once._replace(crops=once.crops * data.order.repeats)
 
 
 def _count_items(split: Split) -> CropCount:

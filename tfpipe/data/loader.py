@@ -1,36 +1,41 @@
 """The Loader: a rank's batches for a loop of the user's own, with exact state, named failures and a time limit."""
 
+import inspect
 import math
-import threading
 from collections.abc import Callable, Iterator
-from functools import cache, cached_property, partial
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import tensorflow as tf
 
 from tfpipe.config.by_epoch import by_epoch
 from tfpipe.data.batch import Batch, joined
+from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.contract import breaches, check_ranks, data_contract
-from tfpipe.data.crop_counts import check_share, crops_left, crops_of_a_pass, crops_of_a_sample
-from tfpipe.data.epochs import Epochs, OnePass
-from tfpipe.data.failures.batches import Batches, PhasedBatches
-from tfpipe.data.failures.missing import Dropped, DroppedLog, DroppedSample
-from tfpipe.data.failures.stalled import Taker, describe, on_device, pending_files, unreadable_within
+from tfpipe.data.crop_counts import CropCount, check_share, crops_left, crops_of_a_pass, crops_of_a_sample
+from tfpipe.data.delivery.delivery import Delivery, opener
+from tfpipe.data.delivery.epochs import UNKNOWN, Epochs, Pass
+from tfpipe.data.delivery.taker import AHEAD, on_device
+from tfpipe.data.failures.missing import DroppedLog, DroppedSample
+from tfpipe.data.failures.stalled import describe, pending_files, unreadable_within
 from tfpipe.data.order.progress import Progress
+from tfpipe.data.order.schedule import Schedule
 from tfpipe.data.order.state import LoaderState
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import build_batches, stage_names
 from tfpipe.data.runtime.marks import marked
-from tfpipe.data.runtime.meter import Meter
-from tfpipe.data.runtime.shutdown import END_S, hold_at_exit, silent_at_exit
+from tfpipe.data.runtime.shutdown import hold_at_exit, silent_at_exit
 from tfpipe.data.sources.described import described
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-class Loader(Epochs):
+
+class Loader(Iterator[Any]):
     """An iterator over the batches of a rank: endless for training, one exact pass for each `for` over the test data.
 
         with tfpipe.Loader(config) as loader:
@@ -44,7 +49,7 @@ class Loader(Epochs):
 
     def __init__(
         self,
-        data: Any,
+        config: Any,
         split: str = "train",
         world: World | None = None,
         device: str | None = None,
@@ -53,7 +58,7 @@ class Loader(Epochs):
         positions: bool = False,
         ready: bool = False,
         named: bool = False,
-        catalog: Split | None = None,
+        data: Split | None = None,
         gather: Callable[[Any], list[Any]] | None = None,
         marks: bool = False,
         max_bad_fraction: float | None = None,
@@ -63,7 +68,7 @@ class Loader(Epochs):
         """Loads the catalog; `start`, or the first batch taken, builds the pipeline.
 
         Args:
-            data: config, of which the `data` section is used; or any data that tfpipe.load takes.
+            config: config, of which the `data` section is used; or any data that tfpipe.load takes.
             split: "train" or "test".
             world: this process's rank and the number of ranks; None: as launched, which Horovod connects.
             device: TensorFlow's device, e.g. "GPU:0", that a thread puts the batches on, two ahead.
@@ -72,12 +77,12 @@ class Loader(Epochs):
             positions: whether to add the crops' positions to each batch, int64 [batch, 2].
             ready: whether to add the time at which a batch was ready, float64 [], in seconds since 1970.
             named: whether batches are `Batch`, with positions and ready by name, instead of tuples.
-            catalog: the split if already loaded, by stages.load_split.
+            data: the split if already loaded, by stages.load_split.
             gather: function that returns every rank's value by rank, e.g. by torch.distributed; None: world.gather.
             marks: whether to record, while a trace is recorded, when each sample is read and cropped.
             max_bad_fraction: share of an epoch's samples that this rank may leave out; None: `data.max_bad_fraction`.
             steps_per_epoch: batches of a training epoch; None: as many as it takes all ranks to see each crop once.
-            **keys: if `data` is no config, keys of the section `data`, as tfpipe.load takes them.
+            **keys: if `config` is none, keys of the section `data`, as tfpipe.load takes them.
 
         Raises:
             ConfigError: a key is unknown, a filelist, a label or an annotation folder cannot be used, this rank would
@@ -86,33 +91,61 @@ class Loader(Epochs):
         """
         if timeout_s is not None and not timeout_s > 0:
             raise ValueError(f"timeout_s must be above 0 s, or math.inf for no limit; received {timeout_s}")
-        config, source = described(data, split, keys, self)
-        self.config, self.split, self.world = config, split, (world := world or World.detect())
-        loaded = (
-            load_split(config.data, split, world, source) if catalog is None else catalog.adapted(config.data, world)
-        )
-        self.data: Split = loaded
-        if loaded.training:
-            check_share(loaded)
-        self._gather, self._put_on = gather or world.gather, device
+        options = (*inspect.signature(type(self)).parameters, *inspect.signature(Loader).parameters)
+        self.config, source = described(config, split, keys, options)
+        self.split, self.world = split, (world := world or World.detect())
+        settings = self.config.data
+        self.data = load_split(settings, split, world, source) if data is None else data.adapted(settings, world)
+        if self.data.training:
+            check_share(self.data)
+        self._gather = gather or world.gather
         self._compared = world.connected
-        if world.connected and catalog is not None:
+        if world.connected and data is not None:
             self._compare_ranks()
         self._positions, self._ready, self._named = positions, ready, named
-        extras = ("ready", ready), ("positions", positions), ("named", named)
-        self._extras = tuple(name for name, wanted in extras if wanted)
-        self._build_batches = partial(marked(build_batches) if marks else build_batches, with_ready=ready)
-        self._timeout_s = timeout_s or config.data.stall_timeout_s or math.inf
-        self._start = Stream.start(world.size)
-        self._progress, self._crops_before = Progress(self._start, world.rank), 0  # of the loaded state's ranks
-        self._lock, self.meter = threading.RLock(), Meter()
-        self._batches: Batches | None = None
-        self._taker: Taker | None = None
-        self._finder: Dropped | None = None
-        most = config.data.max_bad_fraction if max_bad_fraction is None else max_bad_fraction
-        self._dropped = DroppedLog(loaded, most)
+        self._start, self._crops_before = Stream.start(world.size), 0  # crops of the loaded state's ranks
+        self._progress = Progress(self._start, world.rank)
+        self._epochs = Epochs(self.data, self._progress, steps_per_epoch)
+        self._lock = self._epochs.lock
+        build = marked(build_batches) if marks else build_batches
+        self._delivery = Delivery(
+            opener(self.config, partial(build, with_ready=ready), self._epochs),
+            self._epochs,
+            DroppedLog(self.data, settings.max_bad_fraction if max_bad_fraction is None else max_bad_fraction),
+            timeout_s or settings.stall_timeout_s or math.inf,
+        )
+        self.meter = self._delivery.meter
+        if device is not None:
+            self._delivery.prepare, self._delivery.ahead = lambda _: on_device(device), AHEAD
         hold_at_exit(self)
-        self._passes, self._begun, self._first, self._ended, self._epoch_steps = 0, 0, 0, False, steps_per_epoch
+
+    @property
+    def catalog(self) -> Catalog:
+        """Catalog of the images: paths, labels, class names, boxes."""
+        return self.data.catalog
+
+    @property
+    def class_names(self) -> list[str]:
+        """Names of the classes, in the order of their numbers."""
+        return list(self.data.classes)
+
+    def __deepcopy__(self, memo: Any = None) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__module__}.{type(self).__name__} has a pipeline and threads, and cannot be pickled or "
+            "copied: make another one of the same config, loader.config, in this process with data=loader.data, and "
+            "take the state of this one to it by state_dict() and load_state_dict()"
+        )
+
+    __copy__ = __deepcopy__
+
+    def __reduce__(self) -> NoReturn:
+        self.__deepcopy__()
+
+    def __enter__(self) -> "Self":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __iter__(self) -> Iterator[Any]:
         """Begins a pass over test data, or continues that of a state just loaded; training data continue.
@@ -122,10 +155,9 @@ class Loader(Epochs):
         if self.split == "train":
             return self
         with self._lock:
-            if self._ended or self.used != self._first:
+            if self._epochs.within:
                 self.restart()
-            self._begun += 1
-            return OnePass(self, self._begun)
+            return self._epochs.begin_pass(self)
 
     def __next__(self) -> Any:
         """Returns the next batch: images, labels and, if asked for, positions and the time, as build_dataset does.
@@ -134,35 +166,72 @@ class Loader(Epochs):
         came in time.
         """
         with silent_at_exit(self), self._lock:
-            return self._finished(self._take())
+            try:
+                return self._finished(self._delivery.take(timed=self._ready))
+            except TimeoutError:
+                raise TfpipeError(
+                    f"rank {self.world.rank}: no batch within {self._delivery.timeout_s:g} s: {self.waits_for()}; "
+                    "timeout_s or data.stall_timeout_s is how long to wait"
+                ) from None
 
-    def _take(self) -> Batch:
-        if self._ended:
-            raise StopIteration
-        batches = self._opened()
-        take = partial(next, batches) if self._taker is None else self._taker.take
-        try:
-            batch = self.meter.take(take, lambda batch: float(batch.ready) if self._ready else None)
-        except TimeoutError:
-            raise TfpipeError(
-                f"rank {self.world.rank}: no batch within {self._timeout_s:g} s: {self.waits_for()}; timeout_s or "
-                "data.stall_timeout_s is how long to wait"
-            ) from None
-        except StopIteration:
-            self._look(end=True)
-            self._release()
-            self._ended = True
-            self._dropped.check()
-            raise
-        self._progress.add(batch.positions)
-        if self._finder is not None:
-            self._dropped.add(self._finder.add(batch.positions.numpy()))
-            self._dropped.check()
-        return batch
+    def __len__(self) -> int:
+        """Returns the number of this rank's batches in a test pass; of training data `steps_per_epoch`, with its rules.
 
-    def _spec(self) -> Any:
+        Training data are endless for `for` and `next`; Keras, Lightning and progress bars take their length for an
+        epoch's. Raises TypeError if only reading the XMLs would tell how many batches a test pass has.
+        """
+        if self.split == "train":
+            return self.steps_per_epoch
+        if (length := self._epochs.pass_length) is None:
+            raise TypeError(UNKNOWN)
+        return length
+
+    def epoch(self, number: int | None = None) -> Pass:
+        """Returns the batches of epoch `number`, from 0, that are still to come: after a resume, the rest of it.
+
+        None is the epoch of the next batch. An epoch of test data is a pass, as with `for`. `len` is the number of
+        batches, for a progress bar. Every rank must call it. The first batch raises ValueError if a training epoch is
+        over, or an earlier one is not.
+        """
+        if self.split != "train":
+            return self._epochs.this_pass(self._begin, self._epochs.rest_length)
+        return self._epochs.epoch(number, self)
+
+    def this_pass(self) -> Pass:
+        """Returns the batches from those on that the state does not count, or, as `for` does, a pass over test data.
+
+        It ends with the test data, and with `close` or `load_state_dict`: a thread that still iterates then gets none
+        of the batches that follow. The first batch after another pass over test data has begun raises RuntimeError.
+        """
+        return self._epochs.this_pass(self._begin)
+
+    def dataset(self) -> tf.data.Dataset:
+        """Returns a tf.data.Dataset, e.g. for Keras' fit on each of its backends; builds the pipeline.
+
+        An iteration over training data takes the `steps_per_epoch` batches after those that the state counts, one over
+        test data is a whole pass; fit takes one an epoch, and no batch beyond. The number of batches is the dataset's
+        cardinality, unless only the XMLs tell, `data.on_error` leaves samples out, or epochs have several lengths. Load
+        a state before you call this. If a fit is stopped within an epoch, the state counts the batch or two that it has
+        taken ahead, unless tfpipe.keras.Commit counts. An error of the Loader is TensorFlow's UnknownError, whose text
+        names the file; Ctrl-C ends the wait for a batch when that comes.
+
+        Raises ConfigError if the Loader was to add positions or times, which Keras would take for labels or weights.
+        """
+        for name in ("ready", "positions", "named"):
+            if getattr(self, f"_{name}"):
+                raise ConfigError(
+                    f"dataset(): the Loader was made with {name}=True, and Keras would take what that adds to a batch "
+                    "for labels or sample weights: leave it out, or take the batches by loader.epoch()"
+                )
         with self._lock:
-            return self._finished(self._opened().element_spec)
+            spec = self._finished(self._delivery.opened().element_spec)
+        return self._epochs.dataset(self._begin, spec)
+
+    def _begin(self) -> Iterator[Any]:
+        """Goes to the state, and begins a pass over test data, or continues."""
+        if self.step != self.used:
+            self.close()
+        return iter(self)
 
     def _finished(self, batch: Batch) -> Any:
         """Returns a batch as its user gets it."""
@@ -174,12 +243,30 @@ class Loader(Epochs):
     @property
     def step(self) -> int:
         """Batches handed out since the stream began; restored by `load_state_dict`."""
-        return self._progress.given
+        return self._epochs.step
 
     @property
     def used(self) -> int:
         """Batches that the state counts as used: those handed out or, once `commit` was called, those committed."""
-        return self._progress.used.step
+        return self._epochs.used
+
+    @property
+    def count(self) -> CropCount:
+        """Number of crops in an epoch over all ranks; every rank must ask."""
+        return self._epochs.count
+
+    @property
+    def schedule(self) -> Schedule:
+        """Steps of the epochs, and the phases in which crops and batches have one size; every rank must ask."""
+        return self._epochs.schedule
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Number of batches in which all ranks together see at least an epoch's crops; every rank must ask.
+
+        If `data.batch_size` changes with the epochs, it is that of the epoch which the next batch is of.
+        """
+        return self._epochs.steps_per_epoch
 
     def commit(self, step: int | None = None) -> None:
         """Counts the batches up to number `step` as used, None: all handed out; the state is of these from now on.
@@ -202,7 +289,7 @@ class Loader(Epochs):
         with self._lock:
             used, rest = self._progress.used, self.rest()
             ended = self.split != "train" and (
-                (self._ended and self.step == self.used) or crops_left(self.data, rest) == 0
+                (self._epochs.ended and self.step == self.used) or crops_left(self.data, rest) == 0
             )
         ranks = self._gather((*rest.cursors[rank], used.step, used.crops, ended))
         if len(ranks) != self.world.size:
@@ -231,7 +318,7 @@ class Loader(Epochs):
         if loaded.ended:
             self.restart()
             return
-        step = loaded.steps(self.world.rank, size, data, self._schedule_of)
+        step = loaded.steps(self.world.rank, size, data, self._epochs.schedule_of)
         with self._lock:
             self.restart(loaded.stream.over(size), step)
             self._crops_before = loaded.crops
@@ -245,13 +332,13 @@ class Loader(Epochs):
 
         `done`: the epoch there and its steps done, if `step` does not say that, since earlier epochs had other numbers.
         """
-        self._end()
+        self._delivery.cancel()
         with self._lock:
             if self.data.config.phased:
-                self.schedule = self.schedule.at(step, done)
-            self._go_to(stream or self._start, step, 0)
-            self._crops_before, self._first, self._ended = 0, step, False
-            self._dropped.restart()
+                self._epochs.schedule = self.schedule.at(step, done)
+            self._delivery.go_to(stream or self._start, step, 0)
+            self._crops_before, self._epochs.first, self._epochs.ended = 0, step, False
+            self._delivery.dropped.restart()
 
     def start(self) -> None:
         """Begins to read and decode, so that the next batches come sooner; the state stays the same.
@@ -260,12 +347,12 @@ class Loader(Epochs):
         model are still to be loaded. Without it, the first batch taken begins.
         """
         with self._lock:
-            if not self._ended:
-                self._opened()
+            if not self._epochs.ended:
+                self._delivery.opened()
 
     def waits_for(self) -> str:
         """Returns text that names the files of the next batches: those that cannot be read, or else a few of them."""
-        paths = pending_files(self.data, self._progress.ahead(), None)
+        paths = pending_files(self.data, self._progress.ahead())
         return describe(paths, unreadable_within(paths))
 
     def dropped(self) -> list[DroppedSample]:
@@ -274,9 +361,7 @@ class Loader(Epochs):
         Counts the batches used, as the state does: once `commit` is called, up to the last batch committed.
         """
         with self._lock:
-            self._look()
-            self._settle()
-            return self._dropped.take()
+            return self._delivery.left_out()
 
     def stats(self) -> dict[str, Any]:
         """Returns this rank's waits and rates, with `ready` also delays, and each stage's work: see Meter.stats.
@@ -284,117 +369,32 @@ class Loader(Epochs):
         Besides, `images` are the crops handed out and `left_out` the samples that `data.on_error` "skip" has left out,
         as far as they were looked for (every 1,000 batches, and by `dropped`), since the stream began.
         """
-        data, iterator = self.data.config, None if self._batches is None else self._batches.iterator
+        data, batches = self.data.config, self._delivery.batches
         size = self.schedule.phase_after(self.step)[0].batch_size if data.phased else data.batch_size
-        counts = {"images": self._progress.crops, "left_out": self._dropped.count}
+        counts = {"images": self._progress.crops, "left_out": self._delivery.dropped.count}
+        iterator = None if batches is None else batches.iterator
         return {**self.meter.stats(size, iterator, stage_names(self.data)), **counts}
 
     def close(self) -> None:
         """Ends the pipeline. The state stays: training data continue from it, test data with another pass."""
-        self._end()
+        self._delivery.cancel()
         with self._lock:
             # A pass whose last batches were handed out and not used has not ended.
-            self._ended &= self.step == self.used
-            self._go_to(self.rest(), self._progress.used.step, self._progress.used.crops)
+            self._epochs.ended &= self.step == self.used
+            self._delivery.go_to(self.rest(), self._progress.used.step, self._progress.used.crops)
 
     @property
     def iterator(self) -> Any:
         """The pipeline's own iterator, for its statistics."""
         with self._lock:
-            return self._opened().iterator
+            return self._delivery.opened().iterator
 
     def hold(self) -> None:
         """Ends the pipeline as the process ends; threads that take batches, which are daemons, wait for that end."""
         self.held = True
-        self._end()
-        self._lock.acquire(timeout=END_S)
-        if self._taker is not None:
-            self._taker.close()
-
-    def _end(self) -> None:
-        """Ends another thread's wait for a batch, which would hold the lock until the batch is there."""
-        if (batches := self._batches) is not None and not self._lock.acquire(blocking=False):
-            batches.cancel()
-        elif batches is not None:
-            self._lock.release()
-
-    def _go_to(self, stream: Stream, step: int, crops: int) -> None:
-        self._look()
-        self._settle()
-        self._dropped.forget()
-        self._release()
-        self._progress.restart(stream, step, crops)
-        self._passes += 1
-
-    def _release(self) -> None:
-        if self._taker is not None:
-            self._taker.close()
-        self._batches = self._taker = self._finder = None
-
-    def _opened(self) -> Batches:
-        if self._batches is None:
-            data, stream = self.data.config, self._progress.stream
-            if data.phased:
-                build = partial(self._build_batches, split=self.split, world=self.world, catalog=self.data)
-                self._batches = PhasedBatches(build, (self.config, self.schedule, self.step), self.data, stream)
-            else:
-                self._batches = Batches(self._build, self.data, stream)
-            self._taker = self._taker_of(self._batches)
-            self._finder = Dropped(self.data, stream) if data.on_error == "skip" else None
-            self.meter.restart()
-        return self._batches
-
-    def _taker_of(self, batches: Batches) -> Taker | None:
-        prepare, ahead = on_device(self._put_on)
-        return Taker(batches, self._timeout_s, prepare, ahead) if ahead or self._timeout_s < math.inf else None
-
-    @cached_property
-    def _build(self) -> Callable[[Stream], tf.data.Dataset]:
-        """Builds the dataset from a point of the stream on; that of a whole pass once, since test passes repeat it.
-
-        It holds no reference to the loader: a thread has it, and ends when the loader is dropped.
-        """
-        start, build = self._start, partial(self._build_batches, self.config, self.split, self.world)
-        build = partial(build, catalog=self.data)
-        whole = cache(lambda: build(resume=start))
-        return lambda rest: whole() if rest is start else build(resume=rest)
+        self._delivery.hold()
 
     def _compare_ranks(self) -> None:
         """Checks that all ranks have the same settings and data; those of a `gather` meet in `state_dict` only."""
         check_ranks(self.data, self._gather)
         self._compared = True
-
-    def _look(self, end: bool = False) -> None:
-        if self._finder is not None:
-            self._dropped.add(self._finder.look(end=end))
-
-    def _settle(self) -> None:
-        over = self._ended and self.step == self.used
-        self._dropped.settle(math.inf if over else self.rest().cursors[self.world.rank].position)
-
-
-def load(data: Any, split: str = "train", **arguments: Any) -> Loader:
-    """Returns a Loader of data that are described in one call, without a config.
-
-        train, test = tfpipe.load("flowers", image_size=128), tfpipe.load("flowers", "test", image_size=128)
-        model.fit(train.dataset(), epochs=5, validation_data=test.dataset(), shuffle=False)
-
-    Args:
-        data: a path, whose kind is recognised: a folder of class folders, or of train and val with such; a filelist
-            (.txt); a table (.csv, .parquet, .arrow, .jsonl); COCO's instances .json; tar shards; packed data;
-            TFRecords. Or data in memory: a pandas DataFrame, or another table of Arrow, with the columns `path` or
-            `image` (bytes), `label` and perhaps `boxes`; a list of (path, label); a list of paths with `labels`; a
-            Dataset or DatasetDict of Hugging Face. Relative paths in memory are relative to `images`, or to the current
-            folder.
-        split: "train": shuffled, augmented and endless. "test": one exact pass for each `for`, over the data that their
-            names say are validation or test data, or over all of `data` if `classes` is given.
-        **arguments: keys of the config's section `data`, e.g. `batch_size`, `crop` and `augment`, where a number stands
-            for the sides of a square; those of `data.source`, e.g. `test_share` and `columns`; those of Loader, e.g.
-            `world` and `positions`; `image_size` for `crop_image_size`; `labels` of a list of paths, and `classes`: the
-            test data of another place than the training data need `classes=train.class_names`.
-
-    Raises:
-        ConfigError: an argument is unknown or wrong, or the data cannot be used; the message names the nearest right
-            one, and what was found.
-    """
-    return Loader(data, split, **arguments)

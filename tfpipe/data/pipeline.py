@@ -51,7 +51,7 @@ def build_dataset(
     world: World = World(),
     with_positions: bool = False,
     resume: Stream | None = None,
-    catalog: Split | None = None,
+    data: Split | None = None,
     with_ready: bool = False,
 ) -> tf.data.Dataset:
     """Builds the dataset of this rank's batches: (images, labels), optionally with positions and a timestamp.
@@ -62,7 +62,7 @@ def build_dataset(
         world: this process's rank and the number of ranks.
         with_positions: whether to add each crop's position in the stream.
         resume: the rest of the stream, for as many ranks as `world` has; None for all of it.
-        catalog: the split if already loaded, by stages.load_split; None to load it.
+        data: the split if already loaded, by stages.load_split; None to load it.
         with_ready: whether to add, as the last tensor, the time at which the batch was ready to be taken.
 
     Returns:
@@ -77,7 +77,7 @@ def build_dataset(
             what Keras cannot take; or sizes change with the epochs, which Loader follows.
         ValueError: `resume` is for another number of ranks.
     """
-    loaded, crops = _batched_crops(config.data, split, world, resume, catalog)
+    loaded, crops = _batched_crops(config.data, split, world, resume, data)
     return _delivered(finish(crops, config.data, with_positions), loaded, resume, with_ready)
 
 
@@ -86,11 +86,11 @@ def build_batches(
     split: str = "train",
     world: World = World(),
     resume: Stream | None = None,
-    catalog: Split | None = None,
+    data: Split | None = None,
     with_ready: bool = False,
 ) -> tf.data.Dataset:
     """Builds the dataset of `Batch`: as build_dataset, but with the parts of a batch by name."""
-    loaded, crops = _batched_crops(config.data, split, world, resume, catalog)
+    loaded, crops = _batched_crops(config.data, split, world, resume, data)
     dataset = crops.map(partial(_finished, config=config.data), name="finish")
     return _delivered(dataset, loaded, resume, with_ready)
 
@@ -101,91 +101,89 @@ def _batched_crops(
     """Builds the dataset of `Crops` of a batch each: from the list to batches, of this process or its workers."""
     # Workers first: exit handlers run in reverse order, and iterators must be closed while workers still run.
     workers = None if config.service is None else open_workers(config.service)
-    split = load_split(config, name, world) if loaded is None else loaded.adapted(config, world)
-    if split.config.phased:
+    data = load_split(config, name, world) if loaded is None else loaded.adapted(config, world)
+    if data.config.phased:
         raise ConfigError(
             "data.crop_image_size or data.batch_size changes with the epochs, and a dataset has one size: take the "
             "batches from tfpipe.Loader, or those of an epoch with config.at(epoch)"
         )
     stream = resume or Stream.start(world.size)
-    crops = split.crops()
+    crops = data.crops()
     if crops is not None:
-        return split, mix(target(gather(split, crops, stream), split), split)
+        return data, mix(target(gather(data, crops, stream), data), data)
     if workers is None:
-        dataset = load(split, stream)
+        dataset = load(data, stream)
     else:
-        dataset = served(partial(load, stream=stream), workers, split)
+        dataset = served(partial(load, stream=stream), workers, data)
     # Rebatch copies each crop once; unbatch and batch would copy it twice.
-    return split, mix(target(dataset.rebatch(split.config.batch_size, drop_remainder=split.training), split), split)
+    return data, mix(target(dataset.rebatch(data.config.batch_size, drop_remainder=data.training), data), data)
 
 
-def _delivered(dataset: tf.data.Dataset, split: Split, resume: Stream | None, with_ready: bool) -> tf.data.Dataset:
+def _delivered(dataset: tf.data.Dataset, data: Split, resume: Stream | None, with_ready: bool) -> tf.data.Dataset:
     """Adds the last stages, the number of batches if it is known, and the options."""
-    config = split.config
+    config = data.config
     dataset = transform(dataset, config)
     dataset = stamp(dataset) if with_ready else dataset
-    if split.training:
+    if data.training:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-    elif resume is None and config.on_error == "raise" and (crops := own_crops(split)) is not None:
+    elif resume is None and config.on_error == "raise" and (crops := own_crops(data)) is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(-(-crops // config.batch_size)))
-    return close_at_exit(prefetch(dataset, config).with_options(options(config, split.world)))
+    return close_at_exit(prefetch(dataset, config).with_options(options(config, data.world)))
 
 
-def load(split: Split, stream: Stream, part: BlockRange = WHOLE, decoder: Decoder | None = None) -> tf.data.Dataset:
+def load(data: Split, stream: Stream, part: BlockRange = WHOLE, decoder: Decoder | None = None) -> tf.data.Dataset:
     """Builds the dataset of `Crops`, of one or several images per element; `data.service` runs this on its workers."""
-    return crop(split.read(visit(split, stream, part)), split, decoder)
+    return crop(data.read(visit(data, stream, part)), data, decoder)
 
 
-def visit(split: Split, stream: Stream, part: BlockRange = WHOLE) -> tf.data.Dataset:
+def visit(data: Split, stream: Stream, part: BlockRange = WHOLE) -> tf.data.Dataset:
     """Builds the dataset of `SamplePaths` of this rank: shuffled and endless for training, otherwise one pass."""
-    look_up = Lookup(split.catalog, sent=split.config.service is not None).sample_paths
-    return _visits(split, stream, look_up, part).unbatch()
+    look_up = Lookup(data.catalog, sent=data.config.service is not None).sample_paths
+    return _visits(data, stream, look_up, part).unbatch()
 
 
-def stage_names(split: Split) -> tuple[str, ...]:
+def stage_names(data: Split) -> tuple[str, ...]:
     """Returns the names of a pipeline's maps, in pipeline order."""
-    mixes = (*(("target",) if needs_origin(split) else ()), *(("mix",) if _mixes(split) else ()))
-    if split.stores != "images":
+    mixes = (*(("target",) if needs_origin(data) else ()), *(("mix",) if _mixes(data) else ()))
+    if data.stores != "images":
         return ("visit", "gather", *mixes, "finish")
-    return (*STAGES[:-1], *mixes, STAGES[-1]) if split.config.service is None else ("service", "hand over", *mixes)
+    return (*STAGES[:-1], *mixes, STAGES[-1]) if data.config.service is None else ("service", "hand over", *mixes)
 
 
-def gather(split: Split, crops: StoredCrops, stream: Stream) -> tf.data.Dataset:
+def gather(data: Split, crops: StoredCrops, stream: Stream) -> tf.data.Dataset:
     """Builds batches of `Crops` from packed crops; replaces the stages from `visit` to `crop`, and batching."""
     # Batches only record numbers: the pixels are written straight into the batch later.
-    return crops.gather(
-        _visits(split, stream, crops.find).rebatch(split.config.batch_size, drop_remainder=split.training)
-    )
+    return crops.gather(_visits(data, stream, crops.find).rebatch(data.config.batch_size, drop_remainder=data.training))
 
 
-def _visits(split: Split, stream: Stream, look_up: LookUp, part: BlockRange = WHOLE) -> tf.data.Dataset:
-    size = split.world.size
+def _visits(data: Split, stream: Stream, look_up: LookUp, part: BlockRange = WHOLE) -> tf.data.Dataset:
+    size = data.world.size
     if stream.size != size:
         raise ValueError(f"the stream is of {stream.size} ranks, not {size}: take stream.over({size})")
-    end = None if split.training else split.order.count
-    return sample_blocks(stream, split.order, split.world, end, look_up, part)
+    end = None if data.training else data.order.count
+    return sample_blocks(stream, data.order, data.world, end, look_up, part)
 
 
-def read(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
+def read(dataset: tf.data.Dataset, data: Split) -> tf.data.Dataset:
     """Reads the bytes of images and XMLs, from storage or `data.cache`: `SamplePaths` -> `Encoded`.
 
     Raises ConfigError if `data.source` holds packed crops instead of images.
     """
-    return measured(split.read(dataset), split.config)
+    return measured(data.read(dataset), data.config)
 
 
-def crop(dataset: tf.data.Dataset, split: Split, decoder: Decoder | None = None) -> tf.data.Dataset:
+def crop(dataset: tf.data.Dataset, data: Split, decoder: Decoder | None = None) -> tf.data.Dataset:
     """Parses XMLs, decodes JPEGs, cuts out and resizes crops; bound by the CPU: `Encoded` -> `Crops`.
 
     `decoder` defaults to `data.decoder`'s.
     """
-    config, catalog = split.config, split.catalog
-    flip = [split.training and view.flips for view in config.by_view]
+    config, catalog = data.config, data.catalog
+    flip = [data.training and view.flips for view in config.by_view]
     known = known_targets(catalog, sent=config.service is not None)
     decoder = decoder or choose_decoder(config, catalog.split)
-    entries = known_entries(config, catalog, show=split.world.rank == 0)
-    augment = [choose_augment(view, training=split.training) for view in config.by_view]
-    image_of, place = choose_origin(split)
+    entries = known_entries(config, catalog, show=data.world.rank == 0)
+    augment = [choose_augment(view, training=data.training) for view in config.by_view]
+    image_of, place = choose_origin(data)
 
     def flips_of(visit: SampleRef, owners: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
         positions = tf.gather(visit.position, owners)
@@ -201,7 +199,7 @@ def crop(dataset: tf.data.Dataset, split: Split, decoder: Decoder | None = None)
             else:
                 targets = known.checked(visit.item, sizes, encoded.jpeg)
         with tf.name_scope("crop"):
-            chosen = choose_windows(targets, sizes, visit.position, config, catalog.split, split.crops_objects)
+            chosen = choose_windows(targets, sizes, visit.position, config, catalog.split, data.crops_objects)
             windows = mark_decode(from_first(chosen, visit.first_crop), visit.position)
         with tf.name_scope("decode"):
             flips = flips_of(visit, windows.images, windows.numbers) if any(flip) else tf.zeros(0, tf.bool)
@@ -220,46 +218,46 @@ def crop(dataset: tf.data.Dataset, split: Split, decoder: Decoder | None = None)
 
     if config.on_error == "skip":
         crop_some = skip_failed_elements(crop_some)
-    calls = calls_at_once(config, split.world, uneven=split.catalog.uneven).decode
+    calls = calls_at_once(config, data.world, uneven=data.catalog.uneven).decode
     dataset = dataset.batch(decoder.images).map(mark_crop(crop_some), calls, name="crop")
     return close_at_exit(dataset)  # here too, for chains written by hand
 
 
-def target(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
+def target(dataset: tf.data.Dataset, data: Split) -> tf.data.Dataset:
     """Gives the crops of each batch of `Crops` the labels that `data.targets` and further columns set.
 
     Raises ConfigError if an image has more boxes than `data.targets` allows.
     """
-    describe = choose_targets(split)
+    describe = choose_targets(data)
     return dataset if describe is None else dataset.map(stage("target")(describe), name="target")
 
 
-def mix(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
+def mix(dataset: tf.data.Dataset, data: Split) -> tf.data.Dataset:
     """Mixes the crops of each training batch of `Crops`, and their labels, as `data.mix` sets it.
 
     Classes become float32 [batch, classes]. Raises ConfigError if there is only one, or further columns have no mean.
     """
-    if not _mixes(split):
+    if not _mixes(data):
         return dataset
-    config = split.config
+    config = data.config
     assert config.mix is not None, "_mixes has looked"
-    if further := sorted(split.catalog.values.keys() - {"number"}):
+    if further := sorted(data.catalog.values.keys() - {"number"}):
         raise ConfigError(
             f"data.mix mixes labels, and data.source.columns.extra adds {', '.join(further)}, of which a mixed crop "
             "would have two: set data.mix to null, or columns.extra to []"
         )
-    if config.targets.kind == "label" and split.outputs < 2:
+    if config.targets.kind == "label" and data.outputs < 2:
         raise ConfigError(
-            f"data.mix makes shares of classes, and {split.catalog.display_name} has one, "
-            f'"{split.classes[0]}": set data.mix to null'
+            f"data.mix makes shares of classes, and {data.catalog.display_name} has one, "
+            f'"{data.classes[0]}": set data.mix to null'
         )
     library = ops_library(config)
-    mix_batch = partial(mixed, mix=config.mix, seed=config.seed, classes=split.outputs, library=library)
+    mix_batch = partial(mixed, mix=config.mix, seed=config.seed, classes=data.outputs, library=library)
     return dataset.map(stage("mix")(mix_batch), name="mix")
 
 
-def _mixes(split: Split) -> bool:
-    return split.training and split.config.mix is not None
+def _mixes(data: Split) -> bool:
+    return data.training and data.config.mix is not None
 
 
 def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -> tf.data.Dataset:

@@ -4,14 +4,14 @@ import logging
 import os
 import socket
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfpipe.data.batch import joined
+from tfpipe.data.delivery.taker import Prepare
 from tfpipe.data.failures.batches import Batches
-from tfpipe.data.failures.stalled import Taker
 from tfpipe.data.loader import Loader
 from tfpipe.distributed import World, cpu_share
 from tfpipe.errors import ConfigError
@@ -36,11 +36,11 @@ class Prepared(NamedTuple):
 class AheadLoader(Loader):
     """A Loader whose thread prepares batches ahead of use; the state is that of the batch handed out last."""
 
-    def __init__(self, data: Any, split: str, world: World, ahead: int, positions: bool, **options: Any) -> None:
-        """Loads the catalog; `ahead` is the number of batches prepared before they are asked for.
+    def __init__(self, config: Any, split: str, world: World, gather: Gather | None, **options: Any) -> None:
+        """Loads the catalog; `options` are those of tfpipe.Loader, without OF_TENSORFLOW, and keys of `data`.
 
-        `positions` says whether the user gets them; `options` are those of Loader, and keys of `data`. TensorFlow gets
-        none of the GPUs, whose memory it would take, unless it has started before.
+        `gather` is the framework's, None: its processes are not the ranks of `world`. TensorFlow gets none of the GPUs,
+        whose memory it would take, unless it has started before.
 
         Raises ConfigError for one of OF_TENSORFLOW, and as Loader does.
         """
@@ -48,12 +48,18 @@ class AheadLoader(Loader):
         if refused:
             raise ConfigError(f"{refused[0]}: only tfpipe.Loader takes it; leave it out")
         leave_gpus()
-        super().__init__(data, split, world, positions=positions, **options)
-        self._ahead = ahead
+        own = options.pop("gather", None)
+        super().__init__(config, split, world, gather=own or gather, **options)
+        if gather is not None:
+            self._compare_ranks()
 
-    @abstractmethod
-    def _preparer(self) -> Callable[[Iterator[Any]], Iterator[Prepared]]:
-        """Returns a function that prepares `Batch`es in the thread; it must not refer to this loader."""
+    def _prepare_ahead(self, prepare: Callable[[Batches], Prepare], ahead: int) -> None:
+        """Lets the thread prepare `Batch`es, `ahead` of them before they are asked for.
+
+        `prepare` returns a function that makes `Prepared` of them, and must not refer to this Loader, so that one that
+        is dropped ends its thread.
+        """
+        self._delivery.prepare, self._delivery.ahead = prepare, ahead
 
     @abstractmethod
     def _used(self, batch: Prepared) -> tuple[Any, Any]:
@@ -70,10 +76,6 @@ class AheadLoader(Loader):
     def _finished(self, batch: Any) -> Any:
         data, positions = self._used(batch)
         return joined(data, positions) if self._positions else data
-
-    def _taker_of(self, batches: Batches) -> Taker:
-        # The thread holds no reference to the loader, so one that is dropped ends its thread.
-        return Taker(batches, self._timeout_s, self._preparer(), self._ahead)
 
 
 def leave_gpus() -> None:

@@ -1,7 +1,7 @@
 """JAX batches: build_dataset's, as arrays that are on their devices before they are used."""
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -17,10 +17,12 @@ import tensorflow as tf
 
 from tfpipe.data.batch import Batch
 from tfpipe.data.crop_counts import own_crops
-from tfpipe.data.split import Split
+from tfpipe.data.delivery.epochs import Epochs
+from tfpipe.data.delivery.taker import Prepare
+from tfpipe.data.failures.batches import Batches
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.interop.ahead import AheadLoader, Gather, Prepared, world_of
+from tfpipe.interop.ahead import AheadLoader, Prepared, world_of
 
 AHEAD = 2
 # The label of what only fills up a batch.
@@ -38,33 +40,26 @@ class Loader(AheadLoader):
 
     def __init__(
         self,
-        data: Any,
+        config: Any,
         split: str = "train",
         world: World | None = None,
         *,
         device: jax.Device | None = None,
         sharding: jax.sharding.Sharding | None = None,
-        timeout_s: float | None = None,
-        positions: bool = False,
-        catalog: Split | None = None,
-        gather: Gather | None = None,
-        **keys: Any,
+        **options: Any,
     ) -> None:
         """Loads the catalog; the first batch taken builds the pipeline.
 
         Args:
-            data: config, of which the `data` section is used; or any data that tfpipe.load takes.
+            config: config, of which the `data` section is used; or any data that tfpipe.load takes.
             split: "train" or "test".
             world: this process's rank and the number of ranks; None: JAX's processes.
             device: where the arrays are; None: JAX's default device.
             sharding: instead of a device, how a global array, of the batches of all processes, lies on the devices of
                 all, e.g. `NamedSharding(mesh, PartitionSpec("data"))`. All batches are then of the same size, and every
                 process has the same number of them: what a test pass lacks is filled up with zeros and labels of -1.
-            timeout_s: seconds without a batch after which the wait ends with an error; None: `data.stall_timeout_s`.
-            positions: whether to add the crops' positions to each batch: NumPy's int64 [batch, 2], of this process.
-            catalog: the split if already loaded, by stages.load_split.
-            gather: function that returns every rank's value by rank; None: JAX's, between its processes.
-            **keys: if `data` is no config, keys of the section `data`, as tfpipe.load takes them.
+            **options: those of tfpipe.Loader but `ready`, `named` and `marks`, and if `config` is none, keys of the
+                section `data`. `positions` are NumPy's int64 [batch, 2], of this process; `gather` None: JAX's.
 
         Raises:
             ConfigError: a filelist, a label or an annotation folder cannot be used, this rank would get no crop, or the
@@ -73,35 +68,24 @@ class Loader(AheadLoader):
         world = world or world_of(jax.process_index(), jax.process_count(), _gather)
         # The ranks of a `world` of another size are not JAX's processes.
         own = world.backend == "none" and jax.process_count() == world.size > 1
-        if own and gather is None:
-            gather = _gather
-        options: dict[str, Any] = {"timeout_s": timeout_s, "catalog": catalog, "gather": gather, **keys}
-        super().__init__(data, split, world, AHEAD, positions, **options)
+        super().__init__(config, split, world, _gather if own else None, **options)
         if self.config.data.targets.ragged:
             raise ConfigError("tfpipe.jax: JAX has no ragged arrays: set data.targets.ragged to false")
-        if own:
-            self._compare_ranks()
-        self._place: Place = device if sharding is None else sharding
-        self._full = _most_batches(self) if split == "test" and sharding is not None else None
-
-    def __len__(self) -> int:
-        """Returns the number of batches of a test pass: of this rank, or with a sharding of the rank that has most.
-
-        Raises TypeError for training data, which is endless, and if only reading the XMLs would tell.
-        """
-        return super().__len__() if self._full is None else self._full
-
-    def _preparer(self) -> Callable[[Iterator[Any]], Iterator[Prepared]]:
-        rows = None if self._full is None else self.config.data.batch_size
-        prepared = partial(map, partial(_prepare, self._place, rows))
-        if self._full is None:
-            return prepared
-        count, spec = self._full - self.step, self._opened().element_spec
-        empty = tf.nest.map_structure(lambda part: tf.zeros([0, *[n or 0 for n in part.shape[1:]]], part.dtype), spec)
-        return lambda batches: prepared(_filled(batches, count, empty))
+        if split == "test" and sharding is not None:
+            self._epochs.filled = _most_batches(self)
+        self._prepare_ahead(partial(_preparer, self._epochs, device if sharding is None else sharding), AHEAD)
 
     def _used(self, batch: Prepared) -> tuple[Any, Any]:
         return batch.data, np.asarray(batch.positions)
+
+
+def _preparer(epochs: Epochs, place: Place, batches: Batches) -> Prepare:
+    if epochs.filled is None:
+        return partial(map, partial(_prepare, place, None))
+    prepared = partial(map, partial(_prepare, place, epochs.data.config.batch_size))
+    count, spec = epochs.filled - epochs.step, batches.element_spec
+    empty = tf.nest.map_structure(lambda part: tf.zeros([0, *[n or 0 for n in part.shape[1:]]], part.dtype), spec)
+    return lambda batches: prepared(_filled(batches, count, empty))
 
 
 def _most_batches(loader: Loader) -> int:

@@ -19,11 +19,12 @@ load_triton()
 import tensorflow as tf  # noqa: E402
 
 from tfpipe.data.batch import Batch  # noqa: E402
+from tfpipe.data.delivery.taker import Prepare  # noqa: E402
+from tfpipe.data.failures.batches import Batches  # noqa: E402
 from tfpipe.data.runtime.shutdown import close_at_exit  # noqa: E402
-from tfpipe.data.split import Split  # noqa: E402
 from tfpipe.distributed import World  # noqa: E402
 from tfpipe.errors import ConfigError  # noqa: E402
-from tfpipe.interop.ahead import AheadLoader, Gather, Prepared, leave_gpus, world_of  # noqa: E402
+from tfpipe.interop.ahead import AheadLoader, Prepared, leave_gpus, world_of  # noqa: E402
 
 WORKERS = (
     "tfpipe.torch works in threads of its own and cannot be taken into the processes of a DataLoader: "
@@ -43,31 +44,24 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
 
     def __init__(
         self,
-        data: Any,
+        config: Any,
         split: str = "train",
         world: World | None = None,
         *,
         device: torch.device | str | None = None,
         channels_first: bool = True,
-        timeout_s: float | None = None,
-        positions: bool = False,
-        catalog: Split | None = None,
-        gather: Gather | None = None,
-        **keys: Any,
+        **options: Any,
     ) -> None:
         """Loads the catalog; the first batch taken builds the pipeline.
 
         Args:
-            data: config, of which the `data` section is used; or any data that tfpipe.load takes.
+            config: config, of which the `data` section is used; or any data that tfpipe.load takes.
             split: "train" or "test".
             world: this process's rank and the number of ranks; None: those of torch.distributed, if initialised.
             device: where the tensors are; None: the CPU.
             channels_first: as for `iterable`.
-            timeout_s: seconds without a batch after which the wait ends with an error; None: `data.stall_timeout_s`.
-            positions: whether to add the crops' positions to each batch, int64 [batch, 2], on the CPU.
-            catalog: the split if already loaded, by stages.load_split.
-            gather: function that returns every rank's value by rank; None: torch.distributed's, if initialised.
-            **keys: if `data` is no config, keys of the section `data`, as tfpipe.load takes them.
+            **options: those of tfpipe.Loader but `ready`, `named` and `marks`, and if `config` is none, keys of the
+                section `data`. `positions` are int64 [batch, 2], on the CPU; `gather` None: torch.distributed's.
 
         Raises:
             ConfigError: a filelist, a label or an annotation folder cannot be used, this rank would get no crop, or
@@ -79,13 +73,9 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
         world = world or _world()
         # The ranks of a `world` of another size are not those of torch.distributed.
         own = dist.is_available() and dist.is_initialized() and dist.get_world_size() == world.size > 1
-        if own and gather is None:
-            gather = _gather
-        options: dict[str, Any] = {"timeout_s": timeout_s, "catalog": catalog, "gather": gather, **keys}
-        super().__init__(data, split, world, 0 if target.type == "cpu" else 1, positions, **options)
-        self._device, self._channels_first = target, channels_first
-        if own:
-            self._compare_ranks()
+        super().__init__(config, split, world, _gather if own else None, **options)
+        self._device = target
+        self._prepare_ahead(partial(_preparer, channels_first, target), 0 if target.type == "cpu" else 1)
 
     def __iter__(self) -> Iterator[Any]:
         if get_worker_info() is not None:
@@ -95,10 +85,6 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
     def __reduce__(self) -> NoReturn:
         raise ConfigError(WORKERS)
 
-    def _preparer(self) -> Callable[[Iterator[Any]], Iterator[Prepared]]:
-        stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
-        return partial(map, partial(_prepare, self._channels_first, self._device, stream))
-
     def _used(self, batch: Prepared) -> tuple[Any, torch.Tensor]:
         if batch.arrived is not None:
             used_by = torch.cuda.current_stream(self._device)
@@ -106,6 +92,11 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
             # Their memory may not be given to the next batch's copy before this stream is done with them.
             _each(partial(_record, used_by), batch.data)
         return batch.data, torch.from_dlpack(batch.positions)
+
+
+def _preparer(channels_first: bool, device: torch.device, _: Batches) -> Prepare:
+    stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+    return partial(map, partial(_prepare, channels_first, device, stream))
 
 
 def iterable(dataset: tf.data.Dataset, channels_first: bool = True) -> IterableDataset[Tensors]:

@@ -224,11 +224,3 @@ def test_training_needs_the_index_and_says_how_to_make_it(tmp_path: Path) -> Non
         load_split(data, "train", World())
     without = config(tmp_path, train_box_file="boxes.csv", crop="center")
     assert load_split(without.data, "train", World()).catalog.boxes is None
-    with pytest.raises(ConfigError, match='annotations is "none": use "auto" or "index", or leave train_box_file out'):
-        config(tmp_path, train_box_file="boxes.csv", annotations="none")
-
-
-@pytest.mark.parametrize("key", ["train_box_file", "test_box_file"])
-def test_the_xmls_and_a_table_are_not_both_read(tmp_path: Path, key: str) -> None:
-    with pytest.raises(ConfigError, match=rf'data: {key} .* annotations is "xml"'):
-        config(tmp_path, annotations="xml", **{key: "boxes.csv"})

@@ -60,7 +60,7 @@ def test_the_file_and_the_reason_are_found(
     config, split, bad = spoilt(sample, tmp_path, content, **keys)
     reached = None
     with pytest.raises(tf.errors.OpError) as caught:
-        for *_, positions in build_dataset(config, "train", world, with_positions=True, catalog=split):
+        for *_, positions in build_dataset(config, "train", world, with_positions=True, data=split):
             reached = positions
     message = str(to_named_error(caught.value, replace(split, world=world), Stream.start(world.size), reached))
     assert message.startswith(f"rank {world.rank}: cannot use {bad} of the train data: ")
@@ -90,7 +90,7 @@ def test_a_bad_annotation_is_named_with_its_line(tmp_path: Path) -> None:
     split = load_split(config.data, "train", World())
     path = str(tmp_path / "Annotations/13.xml")
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
-        list(build_dataset(config, catalog=split).take(2))
+        list(build_dataset(config, data=split).take(2))
     message = str(to_named_error(caught.value, split, Stream.start(1), None))
     reason = f"{path}: line 2: <object> without <bndbox/ymin>"
     assert message.startswith(f"rank 0: cannot use {path} of the train data: {reason}; repair it")

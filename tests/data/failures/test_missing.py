@@ -40,7 +40,7 @@ def test_all_that_is_left_out_of_an_epoch_is_told_and_why(spoilt: tuple[Config, 
     split = load_split(config.data, "train", World())
     order = split.order
     batches = []
-    for _, _, positions in build_dataset(config, "train", World(), True, catalog=split).as_numpy_iterator():
+    for _, _, positions in build_dataset(config, "train", World(), True, data=split).as_numpy_iterator():
         batches.append(positions)
         if positions[-1, 0] > 2 * order.count:
             break

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfpipe.config.mix import Mix
+from tfpipe.config.data_sections import Mix
 from tfpipe.data.images.crops import Crops
 from tfpipe.data.images.mix import WHOLE, Draw, draw_mix, mix_in_graph, mix_labels, mixed, own_share
 from tfpipe.native import native

@@ -177,12 +177,12 @@ def test_the_pipeline_mixes_as_the_order_says_and_alike_on_one_rank_and_on_two(m
     order = split.order
     first = [item for item in order.items(np.arange(SLOTS)) if item < order.orders[0].count]
     assert len(first) == 768
-    whole = crops(config, "train", steps=6, catalog=split)
+    whole = crops(config, "train", steps=6, data=split)
     for position, _, label, _ in whole:
         image, _ = split.catalog.image_and_box(int(order.items(np.array([position]))[0]))
         assert label == split.catalog.labels[image]
     if unit == "box":
-        ranks = [crops(config, "train", World(rank, 2), steps=3, catalog=split) for rank in range(2)]
+        ranks = [crops(config, "train", World(rank, 2), steps=3, data=split) for rank in range(2)]
         assert [each for visit in zip(*ranks, strict=True) for each in visit] == whole
 
 

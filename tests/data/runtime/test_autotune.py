@@ -60,7 +60,7 @@ def test_packed_crops_are_gathered(sample: SampleData, tmp_path: Path, kind: str
     source = {**LOOSE, "source": {"kind": "packed", "path": str(tmp_path / "packed")}}
     config = load_config(sample.config(tmp_path / "c.json", data=source))
     split = load_split(config.data, "train", World())
-    iterator = iter(build_dataset(config, with_positions=True, with_ready=True, catalog=split))
+    iterator = iter(build_dataset(config, with_positions=True, with_ready=True, data=split))
     for _ in range(3):
         next(iterator)
     names = stage_names(split)

@@ -164,7 +164,7 @@ def test_others_take_over_from_a_server_elsewhere(
         gone = configured(sample, tmp_path, {"address": alone})
         split = load_split(gone.data, "train", World())
         with pytest.raises(tf.errors.InvalidArgumentError) as caught:
-            batches(gone, count=1, catalog=split)
+            batches(gone, count=1, data=split)
         message = str(to_named_error(caught.value, split, Stream.start(1), None))
         assert message.startswith(f"rank 0: data.service: none of {alone} has answered for 1 seconds; start them")
     finally:
@@ -182,7 +182,7 @@ def test_a_file_that_cannot_be_decoded_is_named(
     split = load_split(config.data, "train", World())
     reached = None
     with pytest.raises(tf.errors.OpError) as caught:
-        for *_, positions in build_dataset(config, with_positions=True, catalog=split):
+        for *_, positions in build_dataset(config, with_positions=True, data=split):
             reached = positions
     assert 0 < reached[-1, 0] < 70
     message = str(to_named_error(caught.value, split, Stream.start(1), reached))
@@ -222,7 +222,7 @@ def test_too_large_a_catalog_is_refused(sample: SampleData, tmp_path: Path, monk
     service.check(split.catalog)
     monkeypatch.setattr(service, "MOST_BYTES", size - 1)
     with pytest.raises(ConfigError, match=r"the train data has 96 images, whose paths, .* or use a shorter filelist"):
-        build_dataset(config, catalog=split)
+        build_dataset(config, data=split)
 
 
 def test_urls_are_refused() -> None:
@@ -236,14 +236,11 @@ def test_urls_are_refused() -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ({"cache": "memory"}, "cache needs Python"),
-        ({"how": {}}, "give either workers"),
-        ({"how": {"workers": 1, "address": "a:1"}}, "give either workers"),
         ({"how": {"address": "grpc://a:1"}}, "address"),
         ({"how": {"address": []}}, "address"),
     ],
 )
-def test_what_servers_cannot_do_is_refused(sample: SampleData, tmp_path: Path, data: dict, said: str) -> None:
+def test_an_address_that_is_none_is_refused(sample: SampleData, tmp_path: Path, data: dict, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         configured(sample, tmp_path, **{"how": WORKERS, **data})
 

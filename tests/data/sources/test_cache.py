@@ -52,7 +52,7 @@ def test_a_later_run_finds_the_folder_of_its_rank_filled(
     config, world = configured(sample, tree, cache="near"), World(1, 2)
     split = load_split(config.data, "test", World())
     expected = [each for each in uncached(sample, tree, "test") if each[0] % 2 == 1]
-    assert crops(config, "test", world, catalog=split) == expected
+    assert crops(config, "test", world, data=split) == expected
     (folder,) = (tree.parent / "near").iterdir()
     assert folder.name == f"tfpipe-{split.catalog.paths.digest[:16]}-1of2"
     wanted = {f"{image}{kind}" for image in range(1, 37, 2) for kind in (".jpg", ".xml")}
@@ -62,7 +62,7 @@ def test_a_later_run_finds_the_folder_of_its_rank_filled(
     with pytest.raises(ConfigError, match=rf"of 8.19e-06 GB free on the disk of {re.escape(str(tree.parent))}/near"):
         build_dataset(config, world=world)
     shutil.rmtree(tree)
-    assert crops(config, "test", world, catalog=split) == expected
+    assert crops(config, "test", world, data=split) == expected
 
 
 def test_a_file_half_written_or_of_another_source_is_read_again_from_its_source(sample: SampleData, tree: Path) -> None:

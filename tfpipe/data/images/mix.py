@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfpipe.config.mix import Mix
+from tfpipe.config.data_sections import Mix
 from tfpipe.data.images.crops import Crops, crop_seeds
 from tfpipe.native import Native
 

@@ -1,8 +1,7 @@
 """Makes a config, and a function that opens its source, of what a user gives a Loader."""
 
-import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,14 +16,13 @@ from tfpipe.errors import ConfigError
 OpenSource = Callable[[DataConfig], BaseSource]
 
 
-def described(data: Any, split: str, keys: Mapping[str, Any], loader: object) -> tuple[Config, OpenSource]:
+def described(data: Any, split: str, keys: Mapping[str, Any], names: Sequence[str]) -> tuple[Config, OpenSource]:
     """Returns the config of `data`, as tfpipe.load takes it, and a function that opens its source.
 
-    `keys` are the arguments that the constructor of `loader` does not have itself. Raises ConfigError if one is
-    unknown, `data` is nothing that can be loaded, or test data does not tell its classes.
+    `keys` are arguments of a Loader besides those that its constructor `names`. Raises ConfigError if one is unknown,
+    `data` is nothing that can be loaded, or test data does not tell its classes.
     """
-    names = [*inspect.signature(type(loader)).parameters]
-    options = [name for name in names if name not in ("data", "keys")]
+    options = [name for name in names if name not in ("config", "keys", "options")]
     if isinstance(data, Config):
         _check_no_keys(keys, options)
         return data, open_source

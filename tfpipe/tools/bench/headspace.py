@@ -112,7 +112,7 @@ def training_step(config: Config, pipelines: Pipelines) -> Work:
     world = split.world
     # Used only by the learning rate schedule.
     steps = config.training.steps_per_epoch or max(1, split.order.length // config.data.batch_size)
-    start = Start(first_state(Loader(config, "train", world, catalog=split), steps))
+    start = Start(first_state(Loader(config, "train", world, data=split), steps))
     model = compile_model(config, world, split.outputs, steps, start)
     step = tf.function(model.train_step, reduce_retracing=True, autograph=False)
     requests = tf.constant(model.requests, tf.float32)

@@ -48,7 +48,7 @@ def open_images(config: Config, inputs: Sequence[Path], classes: tuple[str, ...]
     catalog = apply_settings(data, catalog, show=world.rank == 0)
     split = kind_of(paths)(data, catalog, world)
     config = config.model_copy(update={"data": data})
-    return Loader(config, "test", world, timeout_s=math.inf, named=True, max_bad_fraction=math.inf, catalog=split)
+    return Loader(config, "test", world, timeout_s=math.inf, named=True, max_bad_fraction=math.inf, data=split)
 
 
 def read_input(path: Path) -> FileList:

@@ -7,7 +7,7 @@ import pytest
 
 from tfpipe import ConfigError
 from tfpipe.config import Config, make_config
-from tfpipe.config.mix import Mix, Normalize
+from tfpipe.config.data_sections import Mix, Normalize
 
 GRAY = {"mean": [0.5], "std": [0.25]}
 
@@ -27,18 +27,11 @@ def test_defaults_and_their_dump_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"mix": {}}, r"data\.mix: neither mixup nor cutmix is set: give an alpha"),
         ({"mix": {"mixup": 0}}, r"data\.mix\.mixup: received 0; accepted: greater than 0"),
         ({"mix": {"cutmix": -1.0}}, r"data\.mix\.cutmix: received -1.0; accepted: greater than 0"),
         ({"mix": {"mixup": 1, "prob": 0}}, r"data\.mix\.prob: received 0; accepted: greater than 0"),
         ({"mix": {"mixup": 1, "prob": 1.5}}, r"data\.mix\.prob: received 1.5; accepted: less than or equal to 1"),
-        ({"mix": {"mixup": 1, "switch_prob": 0.3}}, r"switch_prob 0\.3 switches .*, and cutmix is null: set both"),
-        ({"mix": {"cutmix": 1, "switch_prob": 0.3}}, r"switch_prob 0\.3 switches .*, and mixup is null: set both"),
         ({"mix": {"mix_up": 1}}, r"data\.mix\.mix_up: unknown key; did you mean data\.mix\.mixup"),
-        ({"mix": {"mixup": 1}, "batch_size": 1}, r"mix needs a crop to mix with, and batch_size is 1: use 2 or more"),
-        ({"mix": {"mixup": 1}, "num_classes": 1}, r"mix makes shares of classes, and num_classes is 1"),
-        ({"normalize": GRAY, "num_channels": 1}, r'normalize makes floats, and dtype is "uint8": set dtype to'),
-        ({"normalize": GRAY, "dtype": "float32"}, r"normalize\.mean \[0\.5\] has 1 values, and num_channels is 3"),
         ({"normalize": {"mean": [0.5], "std": [0]}, "num_channels": 1}, r"data\.normalize\.std.*greater than 0"),
         ({"normalize": {"mean": [0.5]}}, r"data\.normalize\.std"),
     ],

@@ -4,7 +4,9 @@ import gc
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -15,8 +17,9 @@ from tqdm import tqdm
 
 from tests.support.models import tiny
 from tests.support.routes import samples, write_files
-from tfpipe import Loader, World, load
-from tfpipe.data.epochs import Epochs
+from tfpipe import Loader, Stream, World, load
+from tfpipe.data.delivery.epochs import Epochs, Pass
+from tfpipe.data.order.progress import Progress
 from tfpipe.data.order.schedule import Phase, Schedule
 
 SMALL: dict[str, Any] = {"image_size": 16, "batch_size": 4, "world": World()}
@@ -57,23 +60,23 @@ def test_an_epoch_has_a_length_which_progress_bars_show(root: Path) -> None:
         assert len(loader) == len(list(loader.epoch())) == int(loader.dataset().cardinality()) == 4
 
 
-class Steps(Epochs):
+class Steps(Iterator[int]):
     """Epochs of a schedule without a pipeline: a batch is the number of its step."""
 
-    split, step, used = "train", 0, 0
-
     def __init__(self, *phases: Phase) -> None:
-        self.schedule, self._lock = Schedule(phases), threading.RLock()
+        progress = Progress(Stream.start(1), 0)
+        self.epochs = Epochs(SimpleNamespace(training=True), progress)
+        self.epochs.schedule = Schedule(phases)
 
     def __next__(self) -> int:
-        self.step += 1
-        return self.step - 1
+        self.epochs.progress.add(())
+        return self.epochs.step - 1
 
-    def close(self) -> None:
-        """Ends nothing."""
+    def epoch(self, number: int | None) -> Pass:
+        return self.epochs.epoch(number, self)
 
-    def _spec(self) -> tf.TensorSpec:
-        return tf.TensorSpec([], tf.int64)
+    def dataset(self) -> tf.data.Dataset:
+        return self.epochs.dataset(lambda: self, tf.TensorSpec([], tf.int64))
 
 
 def test_an_epoch_has_what_is_left_of_its_steps_and_none_once_it_is_over() -> None:
@@ -81,7 +84,7 @@ def test_an_epoch_has_what_is_left_of_its_steps_and_none_once_it_is_over() -> No
     assert [len(steps.epoch(number)) for number in range(3)] == [6, 3, 3]
     assert [next(steps) for _ in range(4)] == [0, 1, 2, 3]
     assert [len(steps.epoch(number)) for number in (0, 1, None)] == [2, 3, 2]
-    assert list(steps.epoch(0)) == [4, 5] and list(steps.epoch(0)) == [] and list(steps.epoch()) == [6, 7, 8]
+    assert list(steps.epoch(0)) == [4, 5] and list(steps.epoch(0)) == [] and list(steps.epoch(None)) == [6, 7, 8]
     assert [len(steps.epoch(number)) for number in (0, 1, 2)] == [0, 0, 3]
     with pytest.raises(ValueError, match="epoch 0 begins at step 0, and 9 steps are done"):
         next(steps.epoch(0))
