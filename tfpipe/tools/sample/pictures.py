@@ -115,7 +115,7 @@ def _background(rng: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
     """Draws clouds between a dark and a bright colour: float32 (height, width, 3)."""
     dark, bright = _color(rng, rng.uniform(0.1, 0.4)), _color(rng, rng.uniform(0.6, 0.9))
     fields = [Image.fromarray(rng.random((cells, cells), np.float32) / cells) for cells in (3, 9, 27)]
-    cloud = np.sum([field.resize(size, Image.Resampling.BICUBIC) for field in fields], 0)
+    cloud = np.sum([np.asarray(field.resize(size, Image.Resampling.BICUBIC)) for field in fields], 0)
     return dark + 2 * cloud[..., None] * (bright - dark)
 
 
