@@ -116,8 +116,8 @@ MUTANTS = (
     ),
     Mutant(
         "data/pipeline.py",
-        "return split.training and split.config.mix is not None",
-        "return split.config.mix is not None",
+        "return data.training and data.config.mix is not None",
+        "return data.config.mix is not None",
         "data/test_mix.py",
     ),
     # Lengths, and what a run shares with its continuation.

@@ -34,7 +34,7 @@ class Consumer:
 
     def __init__(self, config: tfpipe.Config, split: str, catalog: Any = None, **options: Any) -> None:
         """Makes the loader, with `options` of its own."""
-        self.config, self.split, self.options = config, split, {"catalog": catalog, **options}
+        self.config, self.split, self.options = config, split, {"data": catalog, **options}
         self.loader = self.make()
 
     def make(self) -> tfpipe.Loader:

@@ -49,7 +49,9 @@ def data_keys(arguments: Mapping[str, Any], options: Iterable[str]) -> tuple[dic
         name = ALIASES.get(argument, argument)
         section = source if name in SOURCE else data
         if name not in (*SOURCE, *DATA):
-            raise ConfigError(f"{argument}: unknown argument; {_nearest(argument, [*options, *SOURCE, *DATA])}")
+            raise ConfigError(
+                f"{argument}: unknown argument; {_nearest(argument, list(dict.fromkeys([*options, *SOURCE, *DATA])))}"
+            )
         if name in section:
             alias = next(alias for alias, key in ALIASES.items() if key == name)
             raise ConfigError(f"{alias} and {name} are two names of one argument: leave one of them out")

@@ -96,7 +96,6 @@ def test_crops_are_mirrored_that_are_to_be(decoder: str, channels: int) -> None:
         return chosen.decode(EncodedImages(tf.constant([jpeg])), sizes, some, tf.constant(flips))
 
     assert (at_once().numpy() == expected).all()
-    assert (tf.function(chosen.mirror, autograph=False)(plain, flips).numpy() == expected).all()
 
 
 def test_no_window_gives_no_crop() -> None:

@@ -1,5 +1,6 @@
 """Data in memory: what would change or split it is done, or refused, never left without effect."""
 
+import inspect
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -19,11 +20,11 @@ from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
 
 SAMPLES = samples(36)
-LOADER = object.__new__(Loader)
+OPTIONS = list(inspect.signature(Loader).parameters)
 
 
 def split_of(data: Any, split: str = "train", **keys: Any) -> Split:
-    config, opened = described(data, split, keys, LOADER)
+    config, opened = described(data, split, keys, OPTIONS)
     return load_split(config.data, split, World(), opened)
 
 
