@@ -61,7 +61,7 @@ class Delivery:
             stream = self._epochs.progress.stream
             self.batches = self._open(stream)
             if self.prepare is not None or self.timeout_s < math.inf:
-                prepare = iter if self.prepare is None else self.prepare(self.batches)
+                prepare: Prepare = iter if self.prepare is None else self.prepare(self.batches)
                 self.taker = Taker(self.batches, self.timeout_s, prepare, self.ahead)
             skips = self._epochs.data.config.on_error == "skip"
             self._finder = Dropped(self._epochs.data, stream) if skips else None
