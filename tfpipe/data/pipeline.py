@@ -21,7 +21,6 @@ from tfpipe.data.images.augment import augmented, choose_augment
 from tfpipe.data.images.crops import Crops, Origin, choose_windows, crop_seeds, from_first
 from tfpipe.data.images.decode import Decoder, EncodedImages, choose_decoder
 from tfpipe.data.images.floats import to_floats
-from tfpipe.data.images.library import ops_library
 from tfpipe.data.images.mix import mixed
 from tfpipe.data.images.windows import flipped
 from tfpipe.data.order.stream import WHOLE, BlockRange, SampleRef, Stream
@@ -267,8 +266,7 @@ def mix(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
             f"data.mix makes shares of classes, and {split.catalog.display_name} has one, "
             f'"{split.classes[0]}": set data.mix to null'
         )
-    library = ops_library(config)
-    mix_batch = partial(mixed, mix=config.mix, seed=config.seed, classes=split.outputs, library=library)
+    mix_batch = partial(mixed, mix=config.mix, seed=config.seed, classes=split.outputs)
     return dataset.map(stage("mix")(mix_batch), name="mix")
 
 
@@ -291,8 +289,7 @@ def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -
 def _finished(crops: Crops, config: DataConfig) -> Batch:
     images, labels, positions, *_ = crops
     if config.dtype != "uint8":
-        convert = partial(to_floats, config=config, library=ops_library(config))
-        images = tf.nest.map_structure(convert, images)
+        images = tf.nest.map_structure(partial(to_floats, config=config), images)
     return Batch((images, labels), positions)
 
 

@@ -21,7 +21,7 @@ from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.native import BUILD, Core, core
+from tfpipe.native import core
 from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.locks import locked
 from tfpipe.util.made_from import MadeFrom
@@ -64,11 +64,9 @@ def build_entries(config: DataConfig, split: str, world: World, threads: int | N
     The ranks share the images. Parts that an interrupted run finished are kept; entry points that are there already are
     made again. `threads` are those of this rank; None for one per CPU that it may use. Every rank must call.
 
-    Raises ConfigError if the decoder in C cannot be used, the data holds crops or coefficients, images cannot be read
-    (the message names up to 20), or the folder cannot be written or another process is writing there.
+    Raises ConfigError if the data holds crops or coefficients, images cannot be read (the message names up to 20), or
+    the folder cannot be written or another process is writing there.
     """
-    if not all(world.on_all(lambda: core() is not None)):
-        raise ConfigError(f"only the decoder in C uses entry points, and it is not built: {BUILD}")
     source = open_source(config)
     source.check(split == "test")
     source.check_use(COMMAND)
@@ -106,11 +104,10 @@ def _part_path(working: Path, part: range) -> Path:
 
 def _build_parts(split: Split, working: Path, parts: list[range], threads: int | None) -> list[str]:
     """Writes the parts whose images can all be read; returns the errors of the others."""
-    errors, library = list[str](), core()
-    assert library is not None, "every rank was asked"
+    errors = list[str]()
 
     def chunk(items: range) -> list[tuple[bytes, int] | str]:
-        return [_entries_of(split, library, item) for item in items]
+        return [_entries_of(split, item) for item in items]
 
     with ThreadPoolExecutor(threads or split.world.threads or len(os.sched_getaffinity(0))) as pool:
         label = f"parsing {split.catalog.split} data"
@@ -125,13 +122,13 @@ def _build_parts(split: Split, working: Path, parts: list[range], threads: int |
     return errors
 
 
-def _entries_of(split: Split, library: Core, item: int) -> tuple[bytes, int] | str:
+def _entries_of(split: Split, item: int) -> tuple[bytes, int] | str:
     """Returns an image's entry points and its bytes, or why it cannot be read."""
     try:
         contents = split.image(item)
     except (OSError, ValueError) as error:
         return f"{split.name(item)}: {error}; {split.remedy}"
-    return library.entries(contents, EVERY), len(contents)
+    return core().entries(contents, EVERY), len(contents)
 
 
 def _write_part(path: Path, images: list[tuple[bytes, int]]) -> None:

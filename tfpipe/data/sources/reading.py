@@ -13,8 +13,6 @@ from tfpipe.data.catalog.locate import SamplePaths
 from tfpipe.data.catalog.table import StoredTable
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.decode import choose_decoder
-from tfpipe.data.images.library import native_library
-from tfpipe.data.images.windows import image_size
 from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.runtime.columns import Lines, columns
 from tfpipe.data.runtime.marks import mark_read
@@ -44,21 +42,20 @@ def read_files(dataset: tf.data.Dataset, split: Split, store: Store | None) -> t
     """Reads files, `SamplePaths` -> `Encoded`; if `store` has an image's crops, reads these instead."""
     config, reads_xmls = split.config, split.catalog.reads_annotations
     load = reader(split)
-    size_of = image_size if native_library(config) is None else lambda _: tf.zeros(2, tf.int32)
 
-    def open_files(image: SamplePaths) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def open_files(image: SamplePaths) -> tuple[tf.Tensor, tf.Tensor]:
         jpeg = load(image.item, image.path, ".jpg")
-        xml = load(image.item, image.xml_path, ".xml") if reads_xmls else tf.constant("")
-        return jpeg, size_of(jpeg), xml
+        return jpeg, load(image.item, image.xml_path, ".xml") if reads_xmls else tf.constant("")
 
     @stage("read")
     def read_one(image: SamplePaths) -> Encoded:
+        unknown = tf.zeros(2, tf.int32)
         if store is None:
-            kept, (jpeg, size, xml) = tf.constant(""), open_files(image)
+            kept, (jpeg, xml) = tf.constant(""), open_files(image)
         else:
-            kept, nothing = find(store, image.visit.item), ("", tf.zeros(2, tf.int32), "")
-            jpeg, size, xml = tf.cond(tf.equal(tf.strings.length(kept), 0), lambda: open_files(image), lambda: nothing)
-        return Encoded(image.visit, jpeg, size, xml, image.xml_path, image.label, kept)
+            kept = find(store, image.visit.item)
+            jpeg, xml = tf.cond(tf.equal(tf.strings.length(kept), 0), lambda: open_files(image), lambda: ("", ""))
+        return Encoded(image.visit, jpeg, unknown, xml, image.xml_path, image.label, kept)
 
     dataset = waiting(dataset, read_one, calls_at_once(config, split.world).read)
     return dataset.ignore_errors() if config.on_error == "skip" else dataset
@@ -147,7 +144,7 @@ def known_entries(config: DataConfig, catalog: Catalog, *, show: bool) -> EntryP
 
     None, too, if nothing here uses them: other processes decode (`data.service`), or TensorFlow's ops.
     """
-    if config.service is not None or native_library(config) is None:
+    if config.service is not None or not config.native:
         return None
     table = find_entries(config, catalog, show=show)
     return None if table is None else EntryPoints(table, catalog)

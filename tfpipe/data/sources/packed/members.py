@@ -135,7 +135,7 @@ def _headers(file: int, start: int, end: int) -> Iterator[TarHeader | Ordinary]:
         for_all: dict[str, str] = {}
         pause = left = 0  # headers between two calls of C, which finds none between those that are about others
         while True:
-            if library is not None and not about and not for_all and not left:
+            if not about and not for_all and not left:
                 _check(blocks)
                 yield from headers
                 blocks, headers = [], []
