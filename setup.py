@@ -1,11 +1,15 @@
-"""Builds the JPEG decoder of tfpipe/native where a C compiler is; everything else is in pyproject.toml."""
+"""Builds the library in C of tfpipe/native; everything else is in pyproject.toml."""
 
 from glob import glob
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import BaseError, CCompilerError
 
 SOURCES = sorted(glob("tfpipe/native/*.c"))
 OPS = [path for path in SOURCES if path.startswith("tfpipe/native/op")]
+# tfpipe.native has the same.
+REMEDY = "install a wheel of tfpipe, or install it again with a C compiler (cc) on PATH"
 
 
 def library(name: str, sources: list[str]) -> Extension:
@@ -18,12 +22,26 @@ def library(name: str, sources: list[str]) -> Extension:
         extra_compile_args=["-std=gnu11", "-O3", "-g0", "-fvisibility=hidden", "-pthread", "-ffp-contract=off"],
         extra_link_args=["-pthread", "-lm"],
         py_limited_api=True,
-        # Without a compiler TensorFlow's ops decode.
-        optional=True,
     )
+
+
+class BuildLibraries(build_ext):
+    """Names the remedy if the libraries cannot be built."""
+
+    def run(self) -> None:
+        """Builds the libraries."""
+        try:
+            super().run()
+        except (BaseError, CCompilerError, OSError) as error:
+            message = f"tfpipe's library in C cannot be built ({error}), and nothing runs without it"
+            raise SystemExit(f"{message}: {REMEDY}") from error
 
 
 # The decoder needs no TensorFlow; the ops find it, and TensorFlow, among the libraries that the process has loaded.
 LIBRARIES = [library("_core", [path for path in SOURCES if path not in OPS]), library("_ops", OPS)]
 
-setup(ext_modules=LIBRARIES, options={"bdist_wheel": {"py_limited_api": "cp310"}})
+setup(
+    cmdclass={"build_ext": BuildLibraries},
+    ext_modules=LIBRARIES,
+    options={"bdist_wheel": {"py_limited_api": "cp310"}},
+)

@@ -45,8 +45,7 @@ def main(args: argparse.Namespace) -> None:
 
 def needed_range(jpeg: bytes, window: list[int], height: int) -> tuple[int, int]:
     """The bytes of a JPEG that code the rows of a window; all of those without entry points."""
-    library = core()
-    entries = b"" if library is None else library.entries(jpeg, 255)
+    entries = core().entries(jpeg, 255)
     if not entries:
         return 0, len(jpeg)
     offset_bits, record_bits = entries[18], sum(entries[18:22])

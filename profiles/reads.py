@@ -34,9 +34,7 @@ def by_tensorflow(image: SamplePaths) -> tuple[tf.Tensor, tf.Tensor]:
 
 def by_tfpipe(image: SamplePaths) -> tuple[tf.Tensor, tf.Tensor]:
     """Reads the files by tfpipe's op, in C."""
-    library = native()
-    assert library is not None
-    return library.read(image.path), library.read(image.xml_path)
+    return native().read(image.path), native().read(image.xml_path)
 
 
 def main(args: argparse.Namespace) -> None:

@@ -1,6 +1,5 @@
 """The peers in TensorFlow's Python: tfpipe, and the chain that the ALCF tutorial on tf.data teaches."""
 
-import os
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -10,7 +9,6 @@ import tensorflow as tf
 from work import BATCH, RANDOM, SIZE, Work, read_boxes
 
 import tfpipe as package
-from tfpipe.native import OFF
 
 READERS = 8  # the tutorial's, and as many batches ahead
 SHUFFLE = 1000
@@ -32,9 +30,8 @@ def tfpipe_service(work: Work) -> Iterator[tf.Tensor]:
 
 
 def tfpipe_graph(work: Work) -> Iterator[tf.Tensor]:
-    """With an index and without tfpipe's decoder in C: by TensorFlow's ops."""
-    os.environ[OFF] = "0"
-    return tfpipe_index(work)
+    """With an index, decoded by TensorFlow's ops."""
+    return _tfpipe(work, ["data.annotations=index", f"data.index={work.folder}", "data.decoder=graph"])
 
 
 def _tfpipe(work: Work, overrides: list[str]) -> Iterator[tf.Tensor]:

@@ -1,6 +1,5 @@
 """The rows in tfpipe's Python: the two limits, tfpipe on its packs, and on the loose files."""
 
-import os
 from collections.abc import Callable, Iterator
 from itertools import islice
 
@@ -9,7 +8,6 @@ import simplejpeg
 from given import BATCH, SIDE, Batch, Work, check, shuffles
 
 import tfpipe as package
-from tfpipe.native import OFF
 
 
 def limit(work: Work) -> Iterator[Batch]:
@@ -31,12 +29,6 @@ def limit(work: Work) -> Iterator[Batch]:
 def tfpipe(work: Work) -> Iterator[Batch]:
     """What `tfpipe pack` made."""
     return _tfpipe(work, "raw" if work.raw else "crops")
-
-
-def numpy(work: Work) -> Iterator[Batch]:
-    """What `tfpipe pack` made, without tfpipe's library in C: NumPy copies pixels, TensorFlow's op decodes."""
-    os.environ[OFF] = "0"
-    return tfpipe(work)
 
 
 def loose(work: Work) -> Iterator[Batch]:
@@ -63,4 +55,4 @@ def _tfpipe(work: Work, config: str) -> Iterator[Batch]:
 
 __all__ = ["ROWS", "check"]
 
-ROWS: dict[str, Callable[[Work], Iterator[Batch]]] = {each.__name__: each for each in (limit, tfpipe, numpy, loose)}
+ROWS: dict[str, Callable[[Work], Iterator[Batch]]] = {each.__name__: each for each in (limit, tfpipe, loose)}

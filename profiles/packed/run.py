@@ -50,7 +50,6 @@ JPEG = {
 RAW = {
     "limit-raw": LIMIT,
     "tfpipe-raw": Row("**tfpipe, raw**", "ours", None),
-    "numpy-raw": Row("tfpipe, raw, copied by NumPy", "ours", None),
     "ffcv-raw": Row("FFCV", "peers", "ffcv-raw"),
     "npy-raw": Row("one .npy, a memory map", "peers", "npy-raw"),
     "tfdata-raw": Row("tf.data, TFRecord", "peers", "tfrecord-raw"),

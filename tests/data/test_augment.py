@@ -10,7 +10,6 @@ from tests.support.packs import config_of, packed
 from tests.support.sample import SampleData
 from tfpipe import Config, Cursor, Stream, World, build_dataset, make_config
 from tfpipe.data.images.augment import AUGMENTATION, step_rows
-from tfpipe.errors import ConfigError
 from tfpipe.native import core
 
 STEPS = [
@@ -35,7 +34,6 @@ def batches(config: Config, count: int = 3, **options: Any) -> list[tuple[np.nda
 def augmented(config: Config, images: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """Returns plain crops changed as `config` says, one at a time and without TensorFlow."""
     library, result = core(), images.copy()
-    assert library is not None
     for crop, place in zip(result, positions.tolist(), strict=True):
         for number, row in enumerate(step_rows(config.data.augment)):
             seed = AUGMENTATION + config.data.seed
@@ -100,13 +98,3 @@ def test_test_data_is_not_augmented(sample: SampleData, tmp_path: Path) -> None:
         build_dataset(config, "test"), build_dataset(with_steps(config, []), "test"), strict=True
     ):
         np.testing.assert_array_equal(images, plain)
-
-
-def test_without_the_library_the_error_says_what_to_install(
-    sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tfpipe.data.images.augment.native", lambda: None)
-    monkeypatch.setattr("tfpipe.data.images.augment.missing", lambda: "it is not built: install tfpipe again")
-    config = config_of(sample, tmp_path, augment=["RandomInvert"])
-    with pytest.raises(ConfigError, match=r"data.augment has 1 step.*not built: install tfpipe again"):
-        build_dataset(config)

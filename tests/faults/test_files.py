@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from tests.support.bad_files import BELOW_THE_CROP, GOOD, GOOD_XML, IMAGES, XMLS, Fault
+from tests.support.bad_files import GOOD, GOOD_XML, IMAGES, XMLS, Fault
 from tfpipe import World, build_dataset, load_config
 from tfpipe.cli import main
 from tfpipe.config import Config
@@ -77,7 +77,7 @@ def test_training_stops_at_each_and_says_why(tree: Path, decoder: str, channels:
             said = str(cannot_use(failure, split))
         own = split.catalog.paths[item] if item < len(IMAGES) else split.catalog.annotation(item)
         expected = None
-        if fault.says is not None and not (decoder == "graph" and fault.name in BELOW_THE_CROP):
+        if fault.says is not None:
             reason = fault.says.replace("PATH", own)
             expected = f"rank 0: cannot use {own} of the train data: {reason}; {WHAT_TO_DO}"
         if not same(said, expected):
@@ -106,11 +106,7 @@ def test_skipping_leaves_out_exactly_these(tree: Path, decoder: str, channels: i
             break
     seen = {position for positions in batches for position in positions[:, 0].tolist()}
     left = dict(Dropped(split, Stream.start(1)).look(batches))
-    bad = {
-        item: fault
-        for item, fault in enumerate(FAULTS)
-        if fault.says is not None and not (decoder == "graph" and fault.name in BELOW_THE_CROP)
-    }
+    bad = {item: fault for item, fault in enumerate(FAULTS) if fault.says is not None}
     # Without shuffling, the positions of the first epoch are the places in the list.
     whole = set(range(len(split.catalog)))
     assert seen & whole == whole - bad.keys()

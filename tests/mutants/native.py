@@ -32,6 +32,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "(height - drawn->height)",
         "data/images/test_windows.py",
     ),
+    Mutant("native/sample.c", "floor((height - high) / 2)", "floor(height - high)", "data/images/test_windows.py"),
     # Augmentation and mixing.
     Mutant(
         "native/draw.c",

@@ -1,6 +1,5 @@
-"""The decoder in C as Python and TensorFlow call it, and what tfpipe does without it."""
+"""The library in C as Python and TensorFlow call it, and what is said where it cannot be used."""
 
-import logging
 import math
 import os
 import re
@@ -17,13 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from tests.support.batches import batches
 from tests.support.commands import ROOT
 from tests.support.images import decoded, encoded, of_jfif_2, picture
-from tests.support.sample import SampleData
-from tfpipe import load_config, native
+from tfpipe import native
 from tfpipe.data.images.headers import jpeg_header
-from tfpipe.native import decoder_name, missing
+from tfpipe.errors import ConfigError
+from tfpipe.native import decoder_name
 from tfpipe.util.memory import private_memory
 
 FULL = (90, 120)
@@ -155,15 +153,14 @@ def test_records_are_copied_or_mirrored_wherever_they_are(shape: tuple[int, int,
 @pytest.fixture
 def unloaded(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """The library is looked for again, within the test."""
-    monkeypatch.setattr(native, "_library", native._library.__wrapped__)
-    monkeypatch.setattr(native, "_loaded", native._loaded.__wrapped__)
-    monkeypatch.setattr(native, "native", native.native.__wrapped__)
+    for name in ("_library", "core", "native"):
+        monkeypatch.setattr(native, name, getattr(native, name).__wrapped__)
     return monkeypatch
 
 
-def test_it_is_there_and_names_its_instructions(unloaded: pytest.MonkeyPatch) -> None:
-    assert missing() == "" and native.native().simd in ("avx2", "neon", "plain")
-    assert decoder_name() == f"tfpipe's own in C ({native.native().simd})"
+def test_it_names_its_instructions(unloaded: pytest.MonkeyPatch) -> None:
+    assert native.native().simd == native.core().simd in ("avx2", "neon", "plain")
+    assert decoder_name() == f"tfpipe's own in C ({native.core().simd})"
 
 
 @pytest.mark.parametrize("capacity", [0, -1])
@@ -197,60 +194,61 @@ def build_ops(folder: Path, version: int, failure: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "how",
-    ["switched off", "not built", "no library", "another version", "no ops", "ops of another version", "ops refused"],
+    ("how", "reason"),
+    [
+        ("not built", r"library in C \(absent\*\.so\) is not built, and nothing runs without it"),
+        ("no library", "__init__.py cannot be loaded"),
+        ("another version", r"_core\.abi3\.so was built from another version of tfpipe"),
+        ("no ops", r"library in C \(absent\*\.so\) is not built, and nothing runs without it"),
+        ("ops of another version", r"_ops\.so was built from another version"),
+        ("ops refused", r"\(op TfpipeCrops: taken\)"),
+    ],
 )
-def test_without_it_the_log_says_why_and_what_it_costs(
-    unloaded: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
+def test_without_it_the_error_says_why_and_the_remedy(
+    unloaded: pytest.MonkeyPatch, tmp_path: Path, how: str, reason: str
 ) -> None:
-    reason = f"is not built: {native.BUILD}"
-    if how == "switched off":
-        unloaded.setenv(native.OFF, "0")
-        reason = "TFPIPE_NATIVE=0 switches"
-    elif how == "another version":
+    if how == "another version":
         unloaded.setattr(native, "VERSION", -1)
-        reason = "_core.abi3.so was built from another version of tfpipe"
     elif how == "no ops":
         unloaded.setattr(native, "OPS", "absent*.so")
-        reason = "the ops of tfpipe's own decoder in C are not built"
     elif how.startswith("ops"):
         version, failure = (native.VERSION, "op TfpipeCrops: taken") if how == "ops refused" else (-1, "")
         build_ops(tmp_path, version, failure)
         unloaded.setattr(native, "OPS", os.path.relpath(tmp_path / "_ops*.so", Path(native.__file__).parent))
-        reason = "(op TfpipeCrops: taken)" if how == "ops refused" else "_ops.so was built from another version"
     else:
         unloaded.setattr(native, "CORE", "absent*.so" if how == "not built" else "__init__.py")
-        reason = reason if how == "not built" else "cannot be loaded"
-    with caplog.at_level(logging.WARNING):
-        assert native.native() is None
-    (line,) = caplog.messages
-    assert reason in line and "TensorFlow's ops decode instead" in line and "\n" not in line
-    assert decoder_name() == f"TensorFlow's ops; {missing()}" and reason in missing()
+    with pytest.raises(ConfigError, match=rf"{reason}.*: {re.escape(native.REMEDY)}"):
+        native.native()
+    if "ops" not in how:
+        with pytest.raises(ConfigError, match=reason):
+            native.core()
 
 
-def test_without_it_the_batches_are_the_same_within_a_level(
-    sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = load_config(sample.config(tmp_path / "c.json", data={"flip": True}))
-    with_it = batches(config, count=3)
-    monkeypatch.setattr("tfpipe.data.images.library.native", lambda: None)
-    for (images, labels, *_), (others, same, *_) in zip(with_it, batches(config, count=3), strict=True):
-        assert (np.asarray(labels) == np.asarray(same)).all()
-        difference = np.abs(np.asarray(images, int) - np.asarray(others, int))
-        assert 0 < difference.max() <= 1  # not 0: other decoders have made them
+def test_importing_tfpipe_loads_no_library() -> None:
+    code = "import tfpipe, tfpipe.native as native; assert not native._library.cache_info().currsize"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
-@pytest.mark.parametrize("compiler", ["cc", "/absent/cc"])
-def test_a_wheel_holds_it_where_there_is_a_compiler(tmp_path: Path, compiler: str) -> None:
-    """One wheel for all versions of Python, and no C source in it."""
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """What a source distribution builds a wheel from."""
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "tfpipe", tmp_path / "tfpipe", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    return tmp_path
+
+
+def build_wheel(package: Path, compiler: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "setup.py", "-q", "bdist_wheel", "-d", "dist"]
-    subprocess.run(command, cwd=tmp_path, env={**os.environ, "CC": compiler}, check=True, capture_output=True)
-    (wheel,) = (tmp_path / "dist").iterdir()
+    return subprocess.run(command, cwd=package, env={**os.environ, "CC": compiler}, capture_output=True, text=True)
+
+
+def test_a_wheel_holds_it(package: Path) -> None:
+    """One wheel for all versions of Python, and no C source in it."""
+    build_wheel(package, "cc").check_returncode()
+    (wheel,) = (package / "dist").iterdir()
     files = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("tfpipe/native/")}
-    library = {"tfpipe/native/_core.abi3.so", "tfpipe/native/_ops.abi3.so"} if compiler == "cc" else set()
+    library = {"tfpipe/native/_core.abi3.so", "tfpipe/native/_ops.abi3.so"}
     assert files == {"tfpipe/native/__init__.py", *library}
     assert wheel.name.split("-")[2:4] == ["cp310", "abi3"]
     # The C library of manylinux_2_17 suffices: newer functions have newer versions.
@@ -258,3 +256,9 @@ def test_a_wheel_holds_it_where_there_is_a_compiler(tmp_path: Path, compiler: st
         content = zipfile.ZipFile(wheel).read(name)
         versions = [tuple(map(int, found.split(b"."))) for found in re.findall(rb"GLIBC_([0-9.]+)\0", content)]
         assert versions and max(versions) <= (2, 17)
+
+
+def test_without_a_compiler_there_is_no_wheel_but_a_remedy(package: Path) -> None:
+    done = build_wheel(package, "/absent/cc")
+    assert done.returncode and not (package / "dist").exists()
+    assert "library in C cannot be built" in done.stderr and done.stderr.strip().endswith(native.REMEDY)

@@ -24,7 +24,6 @@ def written(path: Path, sizes: dict[str, int]) -> bytes:
 def listed(path: Path, at: int, end: int) -> tuple[list[str], list[list[int]], int]:
     """Returns names, extents and the byte of the header after them."""
     core = native.core()
-    assert core is not None
     with path.open("rb") as file:
         names, extents, after = core.tar(file.fileno(), at, end)
     return names.decode().split("\0")[:-1], extents.tolist(), after

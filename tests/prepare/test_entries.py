@@ -52,13 +52,12 @@ def test_every_source_of_images_has_them_and_the_same_batches(kind: str, tmp_pat
     summary = build_entries(config.data, "train", World())
     split = load_split(config.data, "train", World())
     table = find_entries(config.data, split.catalog, show=False)
-    library = core()
-    assert table is not None and library is not None
+    assert table is not None
     assert (summary.images, summary.found) == (6, 4)
     text, starts = table.columns["text"], table.columns["starts"]
     for item in range(6):
         entries = text[starts[item] : starts[item + 1] - 1].tobytes()
-        assert entries == library.entries(split.image(item), EVERY)
+        assert entries == core().entries(split.image(item), EVERY)
     assert summary.images_bytes == sum(len(split.image(item)) for item in range(6))
     for one, other in zip(plain, batches(config), strict=True):
         assert (one == other).all()

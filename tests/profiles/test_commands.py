@@ -69,7 +69,7 @@ SMALL = {
     "profiles/order.py lists": "--counts 5000 --repeats 1",
     "profiles/order.py rate": "--repeats 1 --batches 2",
     "profiles/packed/run.py * --containers": f"--images 96 --rows tfrecord tfrecord_map flat npy npy-raw {ONE_TURN}",
-    "profiles/packed/run.py": f"--images 96 --rows tfpipe tfpipe-raw numpy-raw loose tfdata npy-raw {ONE_TURN}",
+    "profiles/packed/run.py": f"--images 96 --rows tfpipe tfpipe-raw loose tfdata npy-raw {ONE_TURN}",
     "profiles/pixel_copies.py": "--records 200 --places 1 4 --turns 1",
     "profiles/predict.py": "--images 96 --seconds 0.1 --repeats 1",
     "profiles/ranges.py": "--images 8 --turns 1 --cached",

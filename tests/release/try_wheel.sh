@@ -21,11 +21,11 @@ import sys
 from pathlib import Path
 
 import tfpipe
-from tfpipe.native import missing
+from tfpipe.native import native
 
 package = Path(tfpipe.__file__).parent
 assert package.is_relative_to(Path(sys.argv[1]).resolve()), f"{package} is not the one of the wheel"
-assert not missing(), missing()
+native()
 assert (package / "py.typed").exists(), "the wheel lacks py.typed"
 PYTHON
 

@@ -68,8 +68,6 @@ PNG = encoded(PICTURE, format="PNG")
 GIF = encoded(PICTURE.quantize(32), format="GIF")
 UNKNOWN = "Unknown image file format. One of JPEG, JPEG XL, PNG, GIF, BMP, WebP required"
 
-# Only a decoder that goes as far as the damage sees it: "graph" ends at the lowest window.
-BELOW_THE_CROP = ("last 40 bytes gone", "no end of image")
 IMAGES = [
     Fault("missing", None, "No such file or directory", {"missing"}),
     Fault("empty", b"", "the file is empty", {"empty"}),

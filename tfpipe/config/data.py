@@ -114,9 +114,8 @@ class DataConfig(Section):
     too, as in timm. "area": the mean over the area that a pixel covers; where a crop is enlarged, nearly the nearest
     pixel. Which to choose: docs/data.md."""
     decoder: Literal["auto", "native", "graph"] = "auto"
-    """Decoder of JPEGs. "native": tfpipe's own, in C, which decodes only the parts of an image that its crops need;
-    where it is not built, "graph". "graph": TensorFlow's ops. "auto": "native", which is faster. Both run without the
-    GIL, and their pixels differ by at most one level."""
+    """Decoder of JPEGs. "native": tfpipe's own, in C, which decodes only the parts of an image that its crops need.
+    "graph": TensorFlow's ops. "auto": "native", which is faster. Both run without the GIL, and give the same pixels."""
     max_pixels: PositiveInt = 178_956_970
     """Most pixels of an image: a larger one is an error that names it, before it is decoded. A file of 333 bytes can
     state half a billion, which take 10 seconds and 3 GB. The default is as many as TensorFlow decodes in colour."""

@@ -21,7 +21,6 @@ from tfpipe.data.images.augment import augmented, choose_augment
 from tfpipe.data.images.crops import CropBatch, Crops, Origin, choose_windows, crop_seeds, from_first
 from tfpipe.data.images.decode import Decoder, EncodedImages, choose_decoder
 from tfpipe.data.images.floats import to_floats
-from tfpipe.data.images.library import ops_library
 from tfpipe.data.images.mix import mixed
 from tfpipe.data.images.windows import flipped
 from tfpipe.data.order.stream import WHOLE, BlockRange, SampleRef, Stream
@@ -251,8 +250,7 @@ def mix(dataset: tf.data.Dataset, data: Split) -> tf.data.Dataset:
             f"data.mix makes shares of classes, and {data.catalog.display_name} has one, "
             f'"{data.classes[0]}": set data.mix to null'
         )
-    library = ops_library(config)
-    mix_batch = partial(mixed, mix=config.mix, seed=config.seed, classes=data.outputs, library=library)
+    mix_batch = partial(mixed, mix=config.mix, seed=config.seed, classes=data.outputs)
     return dataset.map(stage("mix")(mix_batch), name="mix")
 
 
@@ -275,8 +273,7 @@ def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -
 def _finished(crops: Crops, config: DataConfig) -> Batch:
     images, labels, positions, *_ = crops
     if config.dtype != "uint8":
-        convert = partial(to_floats, config=config, library=ops_library(config))
-        images = tf.nest.map_structure(convert, images)
+        images = tf.nest.map_structure(partial(to_floats, config=config), images)
     return Batch((images, labels), positions)
 
 

@@ -1,13 +1,11 @@
-"""The JPEG decoder in C (crops.h) as Python calls it, and its TensorFlow ops.
+"""The library in C (crops.h) as Python calls it, and its TensorFlow ops.
 
-It also records the times of single samples, for a trace. It is built with the package where a C compiler is. Without
-it, TensorFlow's ops decode.
+It also records the times of single samples, for a trace. It is built with the package, and loaded when it is first
+used.
 """
 
 import ctypes
 import functools
-import logging
-import os
 from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
@@ -15,14 +13,12 @@ from typing import Any
 
 import numpy as np
 
-logger = logging.getLogger(__name__)
+from tfpipe.errors import ConfigError
 
-# The environment variable that switches the decoder off, for comparisons: TFPIPE_NATIVE=0.
-OFF = "TFPIPE_NATIVE"
 CORE, OPS = "_core*.so", "_ops*.so"
-VERSION = 17  # TFPIPE_VERSION of crops.h
-BUILD = "install tfpipe again, with a C compiler (cc) on PATH"
-WITHOUT = "TensorFlow's ops"
+VERSION = 18  # TFPIPE_VERSION of crops.h
+# setup.py has the same remedy.
+REMEDY = "install a wheel of tfpipe, or install it again with a C compiler (cc) on PATH"
 DAMAGED, MEMORY = 2, 3  # TFPIPE_DAMAGED and TFPIPE_MEMORY of crops.h
 # Kernels of a resize, in the order of crops.h; the ops take their numbers.
 KERNELS = ("bilinear", "antialias", "bicubic", "area")
@@ -255,8 +251,8 @@ class Native(Core):
     """(handle of an array (int64 [HANDLE]), items (int64 [...]), T=the array's dtype) -> its rows T [...], or [...,
     elements]. Raises tf.errors.FailedPreconditionError in another process than the array's."""
     lines: Callable[[Any, Any, Any], Any]
-    """(handle of a text (uint8 [m]), handle of where its lines start (int64 [n + 1]), items (int64 [...])) -> lines
-    (string [...]), without their ends. Raises as `rows`."""
+    """(a text (uint8 [m]), where its lines start (int64 [n + 1]), items (int64 [...])) -> lines (string [...]), without
+    their ends. Text and starts are both arrays, or both handles of arrays; raises as `rows`."""
     mark: Callable[..., Any]
     """(positions (int64), through (int64), kind (above 0)) -> a copy of `through`. While events are recorded, adds one
     for each position."""
@@ -282,75 +278,63 @@ class Native(Core):
 
 
 @functools.cache
-def native() -> Native | None:
-    """Returns the decoder in C, None if it cannot be used; the first call then logs why, and what that costs."""
-    loaded = _loaded()
-    if isinstance(loaded, str):
-        logger.warning("%s; %s decode instead and take 3 to 4 times the CPU time", loaded, WITHOUT)
-        return None
-    return loaded
+def core() -> Core:
+    """Returns the part of the library that needs no TensorFlow, which is not loaded.
+
+    Raises ConfigError if the library is not built, or cannot be loaded.
+    """
+    return Core(_library())
 
 
 @functools.cache
-def core() -> Core | None:
-    """Returns the part of the decoder that needs no TensorFlow, which is not loaded; None if it cannot be used."""
-    library = _library()
-    return None if isinstance(library, str) else Core(library)
-
-
-def missing() -> str:
-    """Returns why the decoder in C cannot be used, and what to do; "" if it can be."""
-    loaded = _loaded()
-    return loaded if isinstance(loaded, str) else ""
-
-
-def decoder_name() -> str:
-    """Returns the name of the decoder of JPEGs that `data.decoder` "native" stands for, with the reason."""
-    loaded = _loaded()
-    return f"{WITHOUT}; {loaded}" if isinstance(loaded, str) else f"tfpipe's own in C ({loaded.simd})"
-
-
-@functools.cache
-def _library() -> ctypes.CDLL | str:
-    """Loads the core; returns why it cannot be used if so."""
-    if os.environ.get(OFF) == "0":
-        return f"{OFF}=0 switches tfpipe's own decoder in C off"
-    file = next(Path(__file__).parent.glob(CORE), None)
-    if file is None:
-        return f"tfpipe's own decoder in C is not built: {BUILD}"
-    try:
-        library = ctypes.CDLL(str(file), ctypes.RTLD_GLOBAL)  # where the ops find it
-        return library if library.tfpipe_native_version() == VERSION else _of_another_version(file)
-    except (OSError, AttributeError) as error:
-        return f"{file} cannot be loaded ({error}): {BUILD}"
-
-
-@functools.cache
-def _loaded() -> Native | str:
-    library = _library()
-    if isinstance(library, str):
-        return library
-    file = next(Path(__file__).parent.glob(OPS), None)
-    if file is None:
-        return f"the ops of tfpipe's own decoder in C are not built: {BUILD}"
+def native() -> Native:
+    """Returns the whole library. Raises ConfigError as `core` does, and if TensorFlow does not take its ops."""
+    library, file = _library(), _built(OPS)
     import tensorflow as tf
 
     try:
         ops = tf.load_op_library(str(file))
         own = ctypes.CDLL(str(file))
-        if own.tfpipe_native_ops_version() != VERSION:
-            return _of_another_version(file)
-        own.tfpipe_native_failure.restype, own.tfpipe_native_origin.restype = ctypes.c_char_p, ctypes.c_int64
-        if failure := own.tfpipe_native_failure().decode():
-            return f"TensorFlow {tf.__version__} does not take the ops of {file} ({failure}): {BUILD}"
-        return Native(library, ops, own.tfpipe_native_origin())
+        version, own.tfpipe_native_origin.restype = own.tfpipe_native_ops_version(), ctypes.c_int64
+        own.tfpipe_native_failure.restype = ctypes.c_char_p
+        failure, origin = own.tfpipe_native_failure().decode(), own.tfpipe_native_origin()
     except (OSError, AttributeError, tf.errors.OpError) as error:
-        return f"{file} cannot be loaded ({error}): {BUILD}"
+        raise ConfigError(f"{file} cannot be loaded ({error}): {REMEDY}") from error
+    _check_version(file, version)
+    if failure:
+        raise ConfigError(f"TensorFlow {tf.__version__} does not take the ops of {file} ({failure}): {REMEDY}")
+    return Native(library, ops, origin)
+
+
+def decoder_name() -> str:
+    """Returns the name of the decoder of JPEGs that `data.decoder` "native" stands for."""
+    return f"tfpipe's own in C ({core().simd})"
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    file = _built(CORE)
+    try:
+        library = ctypes.CDLL(str(file), ctypes.RTLD_GLOBAL)  # where the ops find it
+        version = library.tfpipe_native_version()
+    except (OSError, AttributeError) as error:
+        raise ConfigError(f"{file} cannot be loaded ({error}): {REMEDY}") from error
+    _check_version(file, version)
+    return library
+
+
+def _built(name: str) -> Path:
+    """Returns the path of a library that setup.py builds. Raises ConfigError if it is not there."""
+    file = next(Path(__file__).parent.glob(name), None)
+    if file is None:
+        raise ConfigError(f"tfpipe's library in C ({name}) is not built, and nothing runs without it: {REMEDY}")
+    return file
+
+
+def _check_version(file: Path, version: int) -> None:
+    if version != VERSION:
+        raise ConfigError(f"{file} was built from another version of tfpipe: {REMEDY}")
 
 
 def _kind(array: np.ndarray) -> str:
     return f"{array.dtype} {list(array.shape)}"
-
-
-def _of_another_version(file: Path) -> str:
-    return f"{file} was built from another version of tfpipe: {BUILD}"

@@ -47,6 +47,13 @@ static struct column column_of(const TF_Tensor *handle, TF_Status *status) {
     return column;
 }
 
+/* Returns an array that is an input itself. */
+static struct column array_of(const TF_Tensor *array, int64_t row_bytes, TF_Status *status) {
+    if (TF_NumDims(array) != 1)
+        TF_SetStatus(status, TF_INVALID_ARGUMENT, "TfpipeLines: the text or its starts have another rank than 1");
+    return (struct column){TF_TensorData(array), TF_NumDims(array) == 1 ? TF_Dim(array, 0) : 0, 0, row_bytes};
+}
+
 /* Allocates output 0: a row of `elements` (0: a scalar), of `row_bytes`, for each of `items`. */
 static TF_Tensor *allocate(TF_OpKernelContext *context, int type, const TF_Tensor *items, int64_t elements,
                            int64_t row_bytes, TF_Status *status) {
@@ -104,8 +111,10 @@ static void lines_compute(void *op, TF_OpKernelContext *context) {
     TF_Tensor *in[LINES_INPUTS] = {0}, *out = NULL;
     struct column text = {0}, starts = {0};
     for (int i = 0; i < LINES_INPUTS && TF_GetCode(status) == TF_OK; i++) TF_GetInput(context, i, &in[i], status);
-    if (TF_GetCode(status) == TF_OK) text = column_of(in[TEXT], status);
-    if (TF_GetCode(status) == TF_OK) starts = column_of(in[STARTS], status);
+    const int arrays = TF_GetCode(status) == TF_OK && TF_TensorType(in[TEXT]) == TF_UINT8;
+    if (TF_GetCode(status) == TF_OK) text = arrays ? array_of(in[TEXT], 1, status) : column_of(in[TEXT], status);
+    if (TF_GetCode(status) == TF_OK)
+        starts = arrays ? array_of(in[STARTS], sizeof(int64_t), status) : column_of(in[STARTS], status);
     if (TF_GetCode(status) == TF_OK && (text.row_bytes != 1 || starts.row_bytes != sizeof(int64_t)))
         TF_SetStatus(status, TF_INVALID_ARGUMENT, "TfpipeLines: a column is of another type");
     if (TF_GetCode(status) == TF_OK) out = allocate(context, TF_STRING, in[LINES], 0, sizeof(TF_TString), status);
@@ -142,11 +151,11 @@ const struct tfpipe_op tfpipe_rows_op = {
 const struct tfpipe_op tfpipe_lines_op = {
     "TfpipeLines",
     {
-        "text: int64",   /* [HANDLE], of uint8 [m]: lines, each with its end */
-        "starts: int64", /* [HANDLE], of int64 [n + 1]: where each line starts, and the last one's end */
+        "text: T",       /* uint8 [m]: lines, each with its end; or its handle, int64 [HANDLE] */
+        "starts: int64", /* [n + 1]: where each line starts, and the last one's end; or, as the text, its handle */
         "items: int64",  /* [...]: numbers of lines */
     },
-    {NULL},
+    {"T: {int64, uint8}"},
     {"lines: string"}, /* [...], without their ends */
     NULL,
     lines_compute,

@@ -1,5 +1,4 @@
-/* Draws random windows as torchvision's RandomResizedCrop does, from hashes in place of a generator's state. The module
- * tfpipe.data.images.windows does the same, operation by operation, in TensorFlow's graph: a run may go on with either. */
+/* Draws random windows as torchvision's RandomResizedCrop does, from hashes in place of a generator's state. */
 #include "crops.h"
 #include "hash.h"
 

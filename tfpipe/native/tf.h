@@ -64,6 +64,7 @@ TF_Tensor *TF_ForwardInputOrAllocateOutput(TF_OpKernelContext *, const int *cand
                                            const int64_t *dims, int rank, int *forwarded, TF_Status *);
 
 void TF_DeleteTensor(TF_Tensor *);
+int TF_TensorType(const TF_Tensor *);
 int TF_NumDims(const TF_Tensor *);
 int64_t TF_Dim(const TF_Tensor *, int dimension);
 void *TF_TensorData(const TF_Tensor *);

@@ -20,7 +20,7 @@ from tfpipe.data.sources.entries import COMMAND, entries_folder, entries_name
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.native import BUILD, core
+from tfpipe.native import core
 from tfpipe.prepare.parts import ImageParts
 from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.made_from import MadeFrom
@@ -61,11 +61,9 @@ def build_entries(config: DataConfig, split: str, world: World, threads: int | N
     The ranks share the images. Parts that an interrupted run finished are kept; entry points that are there already are
     made again. `threads` are those of this rank; None for one per CPU that it may use. Every rank must call.
 
-    Raises ConfigError if the decoder in C cannot be used, the data holds crops or coefficients, images cannot be read
-    (the message names up to 20), or the folder cannot be written or another process is writing there.
+    Raises ConfigError if the data holds crops or coefficients, images cannot be read (the message names up to 20), or
+    the folder cannot be written or another process is writing there.
     """
-    if not all(world.on_all(lambda: core() is not None)):
-        raise ConfigError(f"only the decoder in C uses entry points, and it is not built: {BUILD}")
     source = open_source(config)
     source.check(split == "test")
     source.check_use(COMMAND)
@@ -90,7 +88,6 @@ class EntriesParts(ImageParts[EntriesSummary]):
     def _read_chunk(self, items: range) -> tuple[list[tuple[bytes, int]], list[str]]:
         """Returns the entry points of each image and its bytes, and a message for each that cannot be read."""
         library, images, errors = core(), list[tuple[bytes, int]](), list[str]()
-        assert library is not None, "every rank was asked"
         for item in items:
             try:
                 contents = self.split.image(item)

@@ -28,7 +28,6 @@ from tfpipe.data.sources.space import mean_bytes
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.native import BUILD, core
 from tfpipe.prepare.parts import Job
 from tfpipe.prepare.pictures import Add, Picture, examples, pictures, pixels, tfrecords
 from tfpipe.util.atomic_write import atomic_write, writing
@@ -298,8 +297,6 @@ def pack(config: DataConfig, split: str, folder: Path, plan: PackPlan, world: Wo
     config or the folder cannot be used, the disk is too small, or an image cannot be used.
     """
     _check_config(config, split, plan.kind)
-    if plan.kind == "coefficients" and not all(world.on_all(lambda: core() is not None)):
-        raise ConfigError(f"only the decoder in C reads coefficients, and it is not built: {BUILD}")
     work = plan_work(config, split, folder, plan, world)
     unfinished = f"{split} data is not all packed (finished shards are kept):"
     job = Job(folder, folder / LOCK, "packing into this folder", unfinished)

@@ -98,9 +98,7 @@ def _stored(at: tf.Tensor, labels: tf.Tensor, files: tf.Tensor) -> tuple[tf.Tens
     """Replaces JPEGs by their coefficients; files that the decoder in C refuses stay as they are."""
 
     def store(batch: np.ndarray) -> np.ndarray:
-        library = core()
-        assert library is not None, "the plan was checked"
-        return np.array([library.store(file) or file for file in batch.tolist()], object)
+        return np.array([core().store(file) or file for file in batch.tolist()], object)
 
     return at, labels, tf.ensure_shape(tf.numpy_function(store, [files], tf.string, stateful=False), files.shape)
 

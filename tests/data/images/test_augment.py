@@ -29,7 +29,6 @@ def steps(*augment: Any) -> list[Any]:
 def draw(step: Any, count: int = 4000, size: tuple[int, int] = SIZE, seed: int = 0) -> list[np.ndarray]:
     """Returns what a step draws for `count` crops."""
     library = core()
-    assert library is not None
     (row,) = step_rows(steps(step))
     return [library.draw(row, 0, size, seed, (position, position % 3)) for position in range(count)]
 
@@ -47,7 +46,6 @@ def assert_even(counts: Counter[Any], shares: dict[Any, float]) -> None:
 
 def test_a_draw_is_a_hash_of_seed_position_crop_and_step() -> None:
     library, p = core(), 0.3
-    assert library is not None
     (row,) = step_rows(steps({"name": "RandomInvert", "p": p}))
 
     def key(seed: int, position: int, crop: int, step: int) -> np.ndarray:
@@ -265,7 +263,6 @@ def test_aug_mix_draws_weights_of_dirichlet_distributions(alpha: float) -> None:
 @given(degrees=st.floats(-720, 720), side=st.integers(2, 300), other=st.integers(2, 300))
 def test_a_rotation_has_pillows_coefficients(degrees: float, side: int, other: int) -> None:
     library = core()
-    assert library is not None
     (row,) = step_rows(steps({"name": "RandomRotation", "degrees": [degrees, degrees]}))
     (operation,) = library.draw(row, 0, (side, other), 0, (0, 0))
     caught: list[Any] = []
@@ -292,7 +289,6 @@ def test_an_affine_map_is_shear_rotation_scale_about_the_center(
     degrees: float, scale: float, shears: tuple[float, float], center: tuple[float, float]
 ) -> None:
     library = core()
-    assert library is not None
     step = {"name": "RandomAffine", "degrees": [degrees] * 2, "scale": [scale] * 2, "center": list(center)}
     (row,) = step_rows(steps({**step, "shear": [shears[0], shears[0], shears[1], shears[1]]}))
     (operation,) = library.draw(row, 0, SIZE, 0, (0, 0))
@@ -320,7 +316,6 @@ def test_an_affine_map_moves_by_whole_pixels_within_its_shares() -> None:
 
 def test_steps_and_crops_draw_apart() -> None:
     library = core()
-    assert library is not None
     (row,) = step_rows(steps({"name": "ColorJitter", "brightness": 1.0}))
     places = [(step, seed, p, crop) for step in range(3) for seed in range(3) for p in range(30) for crop in range(3)]
     factors = {library.draw(row, step, SIZE, seed, (p, crop))["values"][0, 0] for step, seed, p, crop in places}
@@ -329,7 +324,6 @@ def test_steps_and_crops_draw_apart() -> None:
 
 def test_a_row_that_is_no_step_is_refused() -> None:
     library = core()
-    assert library is not None
     (row,) = step_rows(steps({"name": "AugMix"}))
     for column, value in ((0, 99), (0, -1), (7, 9), (8, 9), (9, 0), (9, math.nan), (3, 256), (1, math.inf)):
         wrong = row.copy()
@@ -383,7 +377,6 @@ def test_limits_of_steps_are_those_of_the_library(
 ) -> None:
     """What the config accepts the library draws and applies; what the library refuses is told with its key."""
     library = core()
-    assert library is not None
     step = {**step, "p": 1.0} if key != "p" else step
     for value in accepted:
         (row,) = step_rows(steps({**step, key: value}))
@@ -401,7 +394,6 @@ def test_limits_of_steps_are_those_of_the_library(
 
 def test_a_shear_within_its_limits_leaves_something_of_a_crop() -> None:
     library = core()
-    assert library is not None
     for shear in (89, -89):
         (row,) = step_rows(steps({"name": "RandomAffine", "degrees": 0, "shear": [shear, shear]}))
         pixels = np.full((64, 64, 3), 200, np.uint8)

@@ -109,14 +109,6 @@ def test_orientation_is_ignored_as_boxes_were_drawn_without_it() -> None:
         assert (decode(decoder, [contents], [[WINDOW]]) == decode(decoder, [plain], [[WINDOW]])).all()
 
 
-@pytest.mark.parametrize("channels", [3, 1])
-def test_a_window_of_inks_is_that_of_the_whole(channels: int) -> None:
-    for contents in (ycck(picture(120, 160, 5)), unmarked(cmyk(picture(120, 160, 6)))):
-        whole = decode_image(tf.constant(contents), channels).numpy().astype(int)
-        window = decode_image(contents, channels, tf.constant([4, 6, 12, 20])).numpy()
-        assert np.abs(whole[4:16, 6:26] - window).max() == 0
-
-
 BMP = encoded(with_alpha(ONE), format="BMP")
 
 

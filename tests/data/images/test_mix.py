@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from tfpipe.config.data_sections import Mix
 from tfpipe.data.images.crops import Crops
-from tfpipe.data.images.mix import WHOLE, Draw, draw_mix, mix_in_graph, mix_labels, mixed, own_share
-from tfpipe.native import native
+from tfpipe.data.images.mix import WHOLE, draw_mix, mix_labels, mixed, own_share
 
 SHAPE = (60, 90)
 DRAWS = 3000
@@ -100,12 +99,11 @@ def batch(values: np.ndarray, labels: list[int]) -> Crops:
 
 
 @pytest.mark.parametrize("mix", [Mix(mixup=1.0), Mix(cutmix=1.0), Mix(mixup=1.0, cutmix=1.0, prob=0.6)], ids=str)
-@pytest.mark.parametrize("library", ["C", "graph"])
-def test_labels_are_the_shares_of_the_pixels(mix: Mix, library: str) -> None:
+def test_labels_are_the_shares_of_the_pixels(mix: Mix) -> None:
     """Crops of one level each show whose pixels are where."""
     levels, classes = np.array([0, 200, 40, 120], np.uint8), [2, 0, 2, 4]
     images = np.broadcast_to(levels[:, None, None, None], (4, *SHAPE, 3)).copy()
-    run = tf.function(partial(mixed, mix=mix, classes=5, library=native() if library == "C" else None), autograph=False)
+    run = tf.function(partial(mixed, mix=mix, classes=5), autograph=False)
     partners, kinds = np.roll(levels, 1), set()
     for seed in range(12):
         pixels, labels, positions, *_ = run(batch(images, classes), seed=seed)
@@ -128,15 +126,3 @@ def test_labels_are_the_shares_of_the_pixels(mix: Mix, library: str) -> None:
 def test_partners_of_one_class_leave_it_whole() -> None:
     labels = mix_labels(tf.constant([1, 1, 1]), 2, tf.constant(0.3))
     np.testing.assert_allclose(labels, [[0, 1]] * 3, atol=1e-7)
-
-
-def test_tensorflows_ops_give_the_same_pixels_as_c() -> None:
-    draw = np.random.default_rng(0)
-    for number in range(30):
-        height, width = draw.integers(1, 70, 2)
-        images = tf.constant(draw.integers(0, 256, (draw.integers(2, 6), height, width, (1, 3)[number % 2]), np.uint8))
-        top, left = draw.integers(0, (height, width))
-        box = [top, left, draw.integers(0, height - top + 1), draw.integers(0, width - left + 1)]
-        weight = (0, 1, WHOLE - 1, WHOLE, int(draw.integers(WHOLE)))[number % 5]
-        how = Draw(tf.constant(box, tf.int32), tf.constant(weight))
-        assert (mix_in_graph(images, how).numpy() == native().mix(images, *how).numpy()).all()

@@ -1,4 +1,4 @@
-"""Crops against Pillow: the same box cut from the same JPEG, resized by a plain numpy bilinear."""
+"""Windows: those of boxes, of evaluation, letterboxes and random ones, against references in NumPy and Pillow."""
 
 import importlib.util
 import io
@@ -14,129 +14,59 @@ import tensorflow as tf
 from PIL import Image
 from scipy import stats
 
+from tests.support.decoding import decode
 from tests.support.examples import examples
-from tests.support.images import bilinear, encoded, picture
+from tests.support.images import encoded, picture
+from tests.support.windows import random_window
 from tfpipe.config import make_config
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.decode import EncodedImages, choose_decoder
 from tfpipe.data.images.windows import (
     Candidates,
     Ranges,
-    Target,
     box_windows,
-    decode_crops,
     decode_image,
     flipped,
     full_windows,
     image_size,
     image_sizes,
     letterboxed,
-    mirror,
     placed,
+    random_windows,
     target_of,
-    windows_in_c,
-    windows_in_graph,
 )
-from tfpipe.native import Native, native
-
-# Largest and mean difference in levels of 255: both round to the nearest level, from sums in another order.
-MOST, MEAN = 1, 0.01
+from tfpipe.native import native
 
 
-def crops_of(
-    contents: bytes, size: tuple[int, int], windows: tf.Tensor, target: tuple[int, int], channels: int = 3, *kernel: str
-) -> np.ndarray:
-    """The crops of one target, uint8 [k, *target, channels]."""
-    (crops,) = decode_crops(contents, size, windows[:, None], [Target(target)], channels, *kernel)
-    return crops.numpy()
-
-
-@pytest.mark.parametrize("library", [native(), None], ids=["native", "graph"])
-def test_sizes_are_found_where_they_are_unknown(library: Native | None) -> None:
+def test_sizes_are_found_where_they_are_unknown() -> None:
     """Sizes of a JPEG, a PNG named so, and a JPEG with a fill byte; no image is an error, no file has no size."""
     jpeg, png = encoded(picture(20, 30)), encoded(picture(40, 50), format="PNG")
     images = [jpeg, png, b"", b"\xff\xd8\xff" + jpeg[2:], jpeg]
     known = [[0, 0], [0, 0], [0, 0], [0, 0], [7, 9]]
-    found = image_sizes(tf.constant(images), tf.constant(known), library)
+    found = image_sizes(tf.constant(images), tf.constant(known))
     assert found.numpy().tolist() == [[20, 30], [40, 50], [0, 0], [20, 30], [7, 9]]
     with pytest.raises(tf.errors.InvalidArgumentError):
-        image_sizes(tf.constant([jpeg, b"no image"]), tf.constant(known[:2]), library)
+        image_sizes(tf.constant([jpeg, b"no image"]), tf.constant(known[:2]))
 
 
-KINDS = {
-    "4:2:0": {},
-    "4:4:4": {"subsampling": 0},
-    "progressive": {"progressive": True},
-    "low quality": {"quality": 30},
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("mode", ["RGB", "L"])
-def test_a_crop_is_the_box_that_pillow_cuts_resized(kind: str, mode: str) -> None:
-    """40 boxes for each of 8 kinds of JPEG, a quarter of them at the image's edges."""
-    random = np.random.default_rng(1)
-    height, width = 211, 317
-    contents = encoded(picture(height, width).convert(mode), **KINDS[kind])
-    pixels = np.asarray(Image.open(io.BytesIO(contents)).convert("RGB"), np.float64)
-    corners = np.sort(random.random((40, 2, 2)), axis=1)
+def test_boxes_are_windows_of_whole_pixels() -> None:
+    """At least one, also at the image's edges."""
+    corners = np.sort(np.random.default_rng(1).random((40, 2, 2)), axis=1)
     corners[:5, 0] = 0
     corners[5:10, 1] = 1
-    boxes = corners.reshape(40, 4).astype(np.float32)
-
-    windows = box_windows(boxes, tf.repeat(image_size(contents)[None], len(boxes), axis=0))
-    crops = crops_of(contents, (height, width), windows, (48, 64))
-    alone = [crops_of(contents, (height, width), window[None], (48, 64))[0] for window in windows]
-
-    assert crops.shape == (40, 48, 64, 3)
-    np.testing.assert_array_equal(alone, crops)
-    for box, crop in zip(boxes, crops, strict=True):
-        top, left, bottom, right = np.round(box * [height, width, height, width]).astype(int)
-        cut = pixels[top : max(bottom, top + 1), left : max(right, left + 1)]
-        difference = np.abs(np.rint(bilinear(cut, (48, 64))) - crop)
-        assert difference.max() <= MOST
-        assert difference.mean() <= MEAN
-
-
-def test_the_reference_is_not_blind() -> None:
-    """A window one pixel off, or the faster transform, would be noticed."""
-    contents = encoded(picture(100, 120))
-    right = np.rint(bilinear(np.asarray(Image.open(io.BytesIO(contents)), np.float64)[10:60, 20:80], (32, 32)))
-    shifted = crops_of(contents, (100, 120), tf.constant([[10, 21, 50, 60]]), (32, 32))[0]
-    fast = tf.image.resize(tf.io.decode_jpeg(contents, dct_method="INTEGER_FAST")[10:60, 20:80], (32, 32))
-    assert np.abs(right - shifted).mean() > MEAN
-    assert np.abs(right - np.rint(fast)).mean() > MEAN
-
-
-@pytest.mark.parametrize(
-    ("kernel", "resample", "target"),
-    [
-        ("antialias", Image.Resampling.BILINEAR, (37, 53)),
-        ("area", Image.Resampling.BOX, (30, 40)),
-        ("bicubic", Image.Resampling.BICUBIC, (37, 53)),
-        ("bicubic", Image.Resampling.BICUBIC, (300, 301)),
-    ],
-)
-def test_other_kernels_are_pillows(kernel: str, resample: Image.Resampling, target: tuple[int, int]) -> None:
-    """Cases that both define alike: Pillow's box takes whole pixels alone."""
-    contents = encoded(picture(150, 160))
-    expected = np.asarray(Image.open(io.BytesIO(contents)).resize(target[::-1], resample), int)
-    window = tf.constant([[0, 0, 150, 160]])
-    differences = {
-        each: np.abs(expected - crops_of(contents, (150, 160), window, target, 3, each)[0]).mean()
-        for each in ("bilinear", "bicubic", "area", "antialias")
-    }
-    assert differences.pop(kernel) < 0.3
-    assert min(differences.values()) > 0.6, differences
+    boxes, size = corners.reshape(40, 4).astype(np.float32), np.array([211, 317])
+    edges = np.round(boxes * np.tile(size, 2)).astype(int)
+    expected = np.concatenate([edges[:, :2], np.maximum(edges[:, 2:] - edges[:, :2], 1)], axis=1)
+    assert (box_windows(boxes, tf.constant([size] * 40, tf.int32)).numpy() == expected).all()
 
 
 def test_no_crop_has_a_black_edge() -> None:
     """An ImageNet box may reach or pass the image's edge; a white image must give white crops."""
     contents = encoded(Image.new("RGB", (90, 70), "white"))
     boxes = np.array([[0, 0, 1, 1], [0.5, 0.5, 1, 1], [0, 0, 0.01, 0.01], [0.99, 0.99, 1, 1]], np.float32)
-    windows = box_windows(boxes, tf.repeat(image_size(contents)[None], len(boxes), axis=0))
-    crops = crops_of(contents, (70, 90), windows, (33, 57))
-    assert crops.min() >= 254
+    windows = box_windows(boxes, tf.repeat(image_size(contents)[None], len(boxes), axis=0)).numpy().tolist()
+    for decoder in ("native", "graph"):
+        assert decode(decoder, [contents], [windows]).min() >= 254
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 1000), (375, 500)])
@@ -156,17 +86,17 @@ def test_another_format_named_jpeg_is_read_as_what_it_is(suffix: str) -> None:
     image = Image.new("RGB", (40, 30), (200, 30, 60))
     contents = encoded(image, format=suffix)
     assert image_size(contents).numpy().tolist() == [30, 40]
-    pixels = decode_image(contents, 3, tf.constant([5, 6, 10, 12])).numpy()
-    assert pixels.shape == (10, 12, 3)
+    pixels = decode_image(contents, 3).numpy()
+    assert pixels.shape == (30, 40, 3)
     assert np.abs(pixels.astype(int) - [200, 30, 60]).max() <= 2
 
 
 def test_a_gray_image_gives_one_or_three_channels() -> None:
     contents = encoded(picture(50, 60).convert("L"))
-    whole = full_windows(image_size(contents)[None])
-    one, three = (crops_of(contents, (50, 60), whole, (20, 20), channels) for channels in (1, 3))
-    assert one.shape == (1, 20, 20, 1)
-    assert (three == one).all()
+    for decoder in ("native", "graph"):
+        one, three = (decode(decoder, [contents], [[[0, 0, 50, 60]]], channels) for channels in (1, 3))
+        assert one.shape == (1, 40, 56, 1)
+        assert (three == one).all()
 
 
 @pytest.mark.parametrize(
@@ -188,9 +118,9 @@ def test_a_center_crop_is_the_middle_of_the_resized_image(
     assert placed(tf.constant([size]), chosen).numpy().tolist() == [place]
 
 
-@pytest.mark.parametrize("library", [native(), None], ids=["native", "graph"])
+@pytest.mark.parametrize("decoder", ["native", "graph"])
 @pytest.mark.parametrize("kernel", ["antialias", "bicubic"])
-def test_an_evaluation_is_torchvisions_and_timms(library: Native | None, kernel: str) -> None:
+def test_an_evaluation_is_torchvisions_and_timms(decoder: str, kernel: str) -> None:
     """At most one level off in 99.9 % of values: Pillow's resize of the whole image, of which the middle is cut out."""
     resample = Image.Resampling.BILINEAR if kernel == "antialias" else Image.Resampling.BICUBIC
     random, values, beyond = np.random.default_rng(5), 0, 0
@@ -202,10 +132,9 @@ def test_an_evaluation_is_torchvisions_and_timms(library: Native | None, kernel:
         top, left = (round((side - part) / 2) for side in (height, width))
         right = np.asarray(image.resize((width, height), resample), int)[top : top + part, left : left + part]
         keys = {"train_filelist": "x", "crop": "center", "crop_image_size": [part] * 2, "resize": kernel}
-        keys |= {"center_fraction": part / short, "decoder": "graph" if library is None else "native"}
-        decode = choose_decoder(make_config({"data": keys}).data).decode
+        keys |= {"center_fraction": part / short, "decoder": decoder}
         zero, windows = tf.zeros([1], tf.int64), full_windows(tf.constant([size]))
-        crops = decode(
+        crops = choose_decoder(make_config({"data": keys}).data).decode(
             EncodedImages(tf.constant([contents])),
             tf.constant([size]),
             Windows(zero, zero, windows, tf.zeros([1], tf.int32)),
@@ -234,13 +163,11 @@ PLAIN = Ranges((0.08, 1.0), (3 / 4, 4 / 3), 0.0)
 
 def draw_windows(size: tuple[int, int], count: int, how: Ranges = PLAIN, boxes: Any = ()) -> np.ndarray:
     """Returns int32 [count, 4]: windows that the library draws of one image."""
-    library = native()
-    assert library is not None
     boxes = np.array(boxes, np.float32).reshape(-1, 4)
     spans, images = np.tile(np.int64([[0, len(boxes)]]), (count, 1)), np.zeros(count, np.int64)
     seeds = np.stack([np.full(count, 6), np.arange(count)], axis=1)[:, None]
     candidates = Candidates(tf.constant(boxes), tf.constant(spans), tf.constant(images))
-    return windows_in_c(library, tf.constant([size]), candidates, tf.constant(seeds), [how]).numpy()[:, 0]
+    return random_windows(tf.constant([size]), candidates, tf.constant(seeds), [how]).numpy()[:, 0]
 
 
 def torchvisions(random: np.random.Generator, size: tuple[int, int], how: Ranges = PLAIN) -> tuple[int, int, int, int]:
@@ -347,10 +274,8 @@ def test_a_random_window_keeps_to_its_ranges_and_touches_a_box() -> None:
 
 
 @pytest.mark.parametrize("side", [3, 40, 700, 6000])
-def test_random_windows_in_c_are_those_of_the_graph(side: int) -> None:
+def test_random_windows_are_those_of_the_reference(side: int) -> None:
     """For images of any shape, any number of boxes, and ranges that can hardly be met or not at all."""
-    library = native()
-    assert library is not None
     random = np.random.default_rng(side)
     sizes, counts = random.integers(1, side, (48, 2)).astype(np.int32), random.integers(0, 4, 48)
     boxes = np.sort(random.random((counts.sum(), 2, 2)), axis=1).reshape(-1, 4).astype(np.float32)
@@ -362,13 +287,16 @@ def test_random_windows_in_c_are_those_of_the_graph(side: int) -> None:
         Ranges((0.001, 0.9), (0.01, 300), 1),
         Ranges((1e-9, 1e-9), (0.1, 0.1), 0),
     ]
-    seeds = tf.constant(random.integers(-(2**63), 2**63 - 1, (48, 5, 2)))
-    of_crops = Candidates(tf.constant(boxes), tf.constant(spans), tf.constant(random.integers(0, 48, 48)))
-    drawn = windows_in_c(library, tf.constant(sizes), of_crops, seeds, ranges).numpy()
-    assert (drawn == windows_in_graph(tf.constant(sizes), of_crops, seeds, ranges).numpy()).all()
+    seeds, images = random.integers(-(2**63), 2**63 - 1, (48, 5, 2)), random.integers(0, 48, 48)
+    of_crops = Candidates(tf.constant(boxes), tf.constant(spans), tf.constant(images))
+    drawn = random_windows(tf.constant(sizes), of_crops, tf.constant(seeds), ranges).numpy()
+    for crop, image in enumerate(images):
+        own = boxes[slice(*spans[crop])]
+        expected = [random_window(seeds[crop, view], sizes[image], own, how) for view, how in enumerate(ranges)]
+        assert drawn[crop].tolist() == expected
     assert len(np.unique(drawn.reshape(-1, 4), axis=0)) > min(side, 8)
     assert (drawn[..., 2:] >= 1).all() and (drawn[..., :2] >= 0).all()
-    assert (drawn[..., :2] + drawn[..., 2:] <= sizes[of_crops.images.numpy()][:, None]).all()
+    assert (drawn[..., :2] + drawn[..., 2:] <= sizes[images][:, None]).all()
 
 
 @pytest.mark.parametrize(
@@ -384,14 +312,12 @@ def test_random_windows_in_c_are_those_of_the_graph(side: int) -> None:
     ],
 )
 def test_inputs_that_do_not_fit_are_an_error(change: dict, problem: str) -> None:
-    library = native()
-    assert library is not None
     inputs = {"sizes": [[5, 5]], "boxes": [[0, 0, 1, 1]], "spans": [[0, 1]], "images": [0], "seeds": [[[0, 0]]]}
     inputs |= {"ranges": [[1, 1, 1, 1, 0, 0, 0]]} | change
     types = {"sizes": tf.int32, "boxes": tf.float32, "ranges": tf.float64}
     tensors = {name: tf.constant(value, types.get(name, tf.int64)) for name, value in inputs.items()}
     with pytest.raises(tf.errors.InvalidArgumentError, match=re.escape(problem)):
-        library.windows(**tensors)
+        native().windows(**tensors)
 
 
 def test_flips_about_half_and_the_same_for_the_same_seed() -> None:
@@ -400,9 +326,3 @@ def test_flips_about_half_and_the_same_for_the_same_seed() -> None:
     assert flips.dtype == bool and 160 < flips.sum() < 240
     assert (flipped(seeds).numpy() == flips).all()
     assert (flipped(seeds + tf.constant([1, 0], tf.int64)).numpy() != flips).sum() > 100
-
-
-def test_a_crop_that_is_to_be_mirrored_is() -> None:
-    crops = np.random.default_rng(0).integers(0, 256, (50, 3, 4, 2), np.uint8)
-    flips = np.arange(50) % 3 == 0
-    assert (mirror(crops, flips).numpy() == np.where(flips[:, None, None, None], crops[:, :, ::-1], crops)).all()

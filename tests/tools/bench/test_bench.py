@@ -238,7 +238,7 @@ def test_the_text_ends_with_the_rate_and_the_json_has_it_too() -> None:
     assert read["bound"]["stage"] == "crop"
 
 
-def test_the_decoder_has_its_name_and_why_it_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_decoder_has_its_name_and_why_it_is_no_other() -> None:
     def name(stored: str = "images", **data: object) -> str:
         return Machine.here(DataConfig(train_filelist=Path("x"), **data), World(), stored).decoder
 
@@ -246,8 +246,6 @@ def test_the_decoder_has_its_name_and_why_it_is_no_other(monkeypatch: pytest.Mon
     assert name() == name(service=service) == name(resize="area") == name("crops", decoder="graph") == decoder_name()
     assert name("pixels") == "none: the packed crops are pixels"
     assert name(decoder="graph") == 'TensorFlow\'s ops; data.decoder is "graph"'
-    monkeypatch.setattr("tfpipe.native._loaded", lambda: "not built")
-    assert name() == name(service=service) == "TensorFlow's ops; not built"
 
 
 def test_a_machine_reads_at_most_as_many_at_once_by_autotune_as_it_has_threads() -> None:

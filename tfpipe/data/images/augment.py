@@ -14,7 +14,7 @@ import tensorflow as tf
 from tfpipe.config import DataConfig
 from tfpipe.config import augment as steps
 from tfpipe.errors import ConfigError
-from tfpipe.native import OFF, Operation, missing, native
+from tfpipe.native import Operation, native
 
 Augment = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 """(crops (uint8 [k, height, width, channels]), their positions (int64 [k, 2])) -> crops, changed."""
@@ -47,23 +47,17 @@ SINGLE: dict[type[steps.AugmentStep], tuple[Operation, str | None]] = {
 def choose_augment(config: DataConfig, *, training: bool) -> Augment | None:
     """Returns the function that `data.augment` sets; None for test data, or without steps.
 
-    Raises ConfigError if the library in C, which makes the changes, cannot be used, or a step does not suit the crops.
+    Raises ConfigError if a step does not suit the crops.
     """
     if not training or not config.augment:
         return None
-    library = native()
-    if library is None:
-        raise ConfigError(
-            f"data.augment has {len(config.augment)} steps, which tfpipe's library in C makes: {missing()}; or set "
-            f"data.augment to [], and {OFF} to 1 if it is 0"
-        )
     check_sizes(config)
     shape, rows = (*config.crop_image_size, config.num_channels), step_rows(config.augment)
     seed = np.int64(AUGMENTATION + config.seed)
 
     def augment(crops: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
         with tf.name_scope("augment"):
-            return tf.ensure_shape(library.augment(crops, positions, seed, rows), [crops.shape[0], *shape])
+            return tf.ensure_shape(native().augment(crops, positions, seed, rows), [crops.shape[0], *shape])
 
     return augment
 

@@ -3,21 +3,12 @@
 All functions take n images at once: that costs little more than one image, since a graph's cost is per op.
 """
 
-from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import tensorflow as tf
 
 from tfpipe.config import DataConfig, RandomResizedCrop
-from tfpipe.data.images.library import native_library
-from tfpipe.data.images.windows import (
-    Candidates,
-    Ranges,
-    box_windows,
-    full_windows,
-    windows_in_c,
-    windows_in_graph,
-)
+from tfpipe.data.images.windows import Candidates, Ranges, box_windows, full_windows, random_windows
 
 # Upper bound of crops per image; keeps the seeds of two images' crops apart.
 MAX_CROPS = 2**16
@@ -114,10 +105,8 @@ def choose_windows(
         crops = tf.range(tf.size(images, tf.int64))
         own = (crops, crops + 1) if by_object else (tf.gather(first, images), tf.gather(ends, images))
         boxes = Candidates(targets.boxes, tf.stack(own, axis=1), images)
-        library = native_library(config)
-        draw = windows_in_graph if library is None else partial(windows_in_c, library)
         ranges = [_ranges(view.random_resized, by_object) for view in random]
-        left = iter(tf.unstack(draw(sizes, boxes, seeds, ranges), len(random), axis=1))
+        left = iter(tf.unstack(random_windows(sizes, boxes, seeds, ranges), len(random), axis=1))
 
     def windows_of(view: DataConfig) -> tf.Tensor:
         match view.crop_for(split):

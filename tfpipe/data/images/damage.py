@@ -52,7 +52,7 @@ def find_damage(contents: bytes) -> str | None:
     """Returns what is wrong with a JPEG file, None if nothing is; TensorFlow may still decode it.
 
     Decodes the whole file by the decoder in C, which notices all that libjpeg-turbo warns of. If that refuses the kind
-    of JPEG or is not built, finds only files that are cut off, or at which Pillow's decoder ends.
+    of JPEG, finds only files that are cut off, or at which Pillow's decoder ends.
     """
     if not contents.startswith(JPEG):
         return "it is no JPEG"
@@ -60,8 +60,7 @@ def find_damage(contents: bytes) -> str | None:
         height, width = _check_segments(contents)
     except ValueError as damage:
         return str(damage)
-    library = core()
-    status = None if library is None else library.status(contents, height, width)
+    status = core().status(contents, height, width)
     if status == DAMAGED:
         return CORRUPT
     return None if status == 0 else _error_of_pillow(contents)

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
-from tfpipe.native import Native
+from tfpipe.native import native
 
 LEVELS = 256
 
@@ -21,15 +21,6 @@ def float_table(config: DataConfig) -> np.ndarray:
     return values.astype(tf.as_dtype(config.dtype).as_numpy_dtype)
 
 
-def to_floats(images: tf.Tensor, config: DataConfig, library: Native | None) -> tf.Tensor:
-    """Returns images (uint8 [batch, height, width, channels]) as floats of `data.dtype`.
-
-    In [0, 1], or normalised. `library` is None for TensorFlow's ops, which give the same values.
-    """
-    table = float_table(config)
-    if library is not None:
-        return tf.ensure_shape(library.floats(images, table), images.shape)
-    if config.normalize is None:
-        return tf.cast(tf.cast(images, tf.float32) / 255.0, config.dtype)
-    places = tf.cast(images, tf.int32) + LEVELS * tf.range(config.num_channels)
-    return tf.gather(table.reshape(-1), places)
+def to_floats(images: tf.Tensor, config: DataConfig) -> tf.Tensor:
+    """Returns images (uint8 [batch, height, width, channels]) as floats of `data.dtype`, in [0, 1] or normalised."""
+    return tf.ensure_shape(native().floats(images, float_table(config)), images.shape)

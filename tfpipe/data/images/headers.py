@@ -67,15 +67,13 @@ def header_of(contents: bytes, path: str) -> Header:
 def as_file(contents: bytes) -> bytes:
     """Returns an image's file; of a JPEG's stored coefficients, a JPEG of these.
 
-    Raises ValueError if they are damaged, or the decoder in C is not there.
+    Raises ValueError if they are damaged.
     """
     if not contents.startswith(STORED):
         return contents
-    library = core()
-    jpeg = b"" if library is None else library.unstore(contents)
+    jpeg = core().unstore(contents)
     if not jpeg:
-        why = "the decoder in C, which alone reads them, is not built" if library is None else "they are damaged"
-        raise ValueError(f"no image from stored coefficients: {why}")
+        raise ValueError("no image from stored coefficients: they are damaged")
     return jpeg
 
 

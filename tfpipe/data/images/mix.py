@@ -10,11 +10,10 @@ import tensorflow as tf
 
 from tfpipe.config.data_sections import Mix
 from tfpipe.data.images.crops import Crops, crop_seeds
-from tfpipe.native import Native
+from tfpipe.native import native
 
 # Weights are in parts of WHOLE: see crops.h. The result of a mean is then exactly rounded by 16-bit instructions.
-BITS = 15
-WHOLE = 1 << BITS
+WHOLE = 1 << 15
 # Seeds of windows and flips are below: see crop_seeds.
 SEEDS = 2**33
 
@@ -26,17 +25,16 @@ class Draw(NamedTuple):
     weight: tf.Tensor  # int32 []: in [0, WHOLE]
 
 
-def mixed(crops: Crops, mix: Mix, seed: int, classes: int, library: Native | None) -> Crops:
+def mixed(crops: Crops, mix: Mix, seed: int, classes: int) -> Crops:
     """Returns a batch of at least one crop, mixed; in the batch's own memory if nothing else refers to it.
 
-    Labels become shares of the classes, float32 [batch, classes], in proportion to the pixels. `library` is None for
-    TensorFlow's ops, which give the same pixels.
+    Labels become shares of the classes, float32 [batch, classes], in proportion to the pixels.
     """
     images, labels, positions, *_ = crops
     shape = tf.shape(images)[1:3]
     draw = draw_mix(mix, seed, positions[0], shape)
-    pixels = mix_in_graph(images, draw) if library is None else library.mix(images, draw.box, draw.weight)
-    return Crops(tf.ensure_shape(pixels, images.shape), mix_labels(labels, classes, own_share(draw, shape)), positions)
+    pixels = tf.ensure_shape(native().mix(images, draw.box, draw.weight), images.shape)
+    return Crops(pixels, mix_labels(labels, classes, own_share(draw, shape)), positions)
 
 
 def draw_mix(mix: Mix, seed: int, first: tf.Tensor, shape: tf.Tensor) -> Draw:
@@ -97,14 +95,3 @@ def mix_labels(labels: tf.Tensor, classes: int, share: tf.Tensor) -> tf.Tensor:
     """
     own = labels if labels.dtype.is_floating else tf.one_hot(labels, classes)
     return own * share + tf.roll(own, 1, 0) * (1.0 - share)
-
-
-def mix_in_graph(images: tf.Tensor, draw: Draw) -> tf.Tensor:
-    """Returns crops (uint8 [batch, height, width, channels]) mixed by TensorFlow's ops."""
-    top, left, height, width = tf.unstack(draw.box)
-    rows, columns = tf.range(tf.shape(images)[1]), tf.range(tf.shape(images)[2])
-    inside = ((rows >= top) & (rows < top + height))[:, None] & (columns >= left) & (columns < left + width)
-    partners = tf.cast(tf.roll(images, 1, 0), tf.int32)
-    excess = (tf.cast(images, tf.int32) - partners) * draw.weight
-    mean = partners + tf.bitwise.right_shift(excess + WHOLE // 2, BITS)
-    return tf.where(inside[..., None], tf.cast(mean, tf.uint8), images)

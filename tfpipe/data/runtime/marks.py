@@ -1,6 +1,6 @@
 """Marks in the pipeline, which record when each sample is read and cropped while a trace is recorded.
 
-Only a pipeline that is built inside `marking` has them; they need the decoder in C.
+Only a pipeline that is built inside `marking` has them.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ _wanted: ContextVar[bool] = ContextVar("marks wanted", default=False)
 @contextmanager
 def marking() -> Iterator[None]:
     """Lets pipelines that are built inside `with` have marks."""
-    token = _wanted.set(native() is not None)
+    token = _wanted.set(True)
     try:
         yield
     finally:
@@ -38,10 +38,9 @@ def marked(build: Callable[..., T]) -> Callable[..., T]:
 
 def mark(kind: EventKind, positions: tf.Tensor, through: tf.Tensor) -> tf.Tensor:
     """Returns `through` (int64); with marks, a copy, made when the samples at `positions` (int64) reach `kind`."""
-    library = native() if _wanted.get() else None
-    if library is None:
+    if not _wanted.get():
         return through
-    return tf.ensure_shape(library.mark(positions, through, kind=int(kind)), through.shape)
+    return tf.ensure_shape(native().mark(positions, through, kind=int(kind)), through.shape)
 
 
 def mark_read(read: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tfpipe.data.runtime.recording import Recording, TracedBatch, write_recording
 from tfpipe.distributed import World
-from tfpipe.native import EVENT, Native, native
+from tfpipe.native import EVENT, core
 
 # Name of the step marks; TensorBoard measures step times between marks that carry step_num and _r.
 STEP = "train"
@@ -61,17 +61,15 @@ class Tracer:
         self._name_files = name_files
         self._batches: list[TracedBatch] = []
         self._mark: Any = None
-        self._native: Native | None = None
-        self._running = False
+        self._recording = self._running = False
 
     def begin(self) -> None:
         """Begins a step; at the window's first one the profiler starts."""
         import tensorflow as tf
 
         if self.steps == max(0, self.window.first - EARLIER):
-            self._native = native()
-            if self._native is not None:
-                self._native.record(EVENTS)
+            core().record(EVENTS)
+            self._recording = True
         if self.steps == self.window.first:
             tf.profiler.experimental.start(str(self.folder))
             self._running = True
@@ -93,8 +91,8 @@ class Tracer:
         """Writes the trace if it is still being recorded; a run that ends early gets a trace of fewer steps."""
         import tensorflow as tf
 
-        events = np.zeros(0, EVENT) if self._native is None else self._native.recorded()
-        self._native = None
+        events = core().recorded() if self._recording else np.zeros(0, EVENT)
+        self._recording = False
         if self._running:
             self._running = False
             tf.profiler.experimental.stop()

@@ -35,12 +35,9 @@ from tfpipe.errors import ConfigError
 AHEAD = 2
 # Outstanding requests of a rank to a worker.
 UNDER_WAY = 2
-# TensorFlow's error of a worker that lacks the ops in C, and tfpipe's.
-NO_DECODER = "Op type not registered 'Tfpipe"
-WITHOUT_DECODER = (
-    "data.service: a worker lacks tfpipe's decoder in C, which this process has: install tfpipe there with a C "
-    'compiler (its log says what is missing), or set data.decoder to "graph"'
-)
+# TensorFlow's error of a worker of another version, and tfpipe's.
+NO_OP = "Op type not registered 'Tfpipe"
+OTHER_VERSION = "data.service: a worker lacks an op of tfpipe's library in C: install this version of tfpipe there"
 # Upper bound of a graph's tables, which are sent to each worker: a message of 2 GB makes TensorFlow abort the process.
 MOST_BYTES = 500_000_000
 
@@ -130,7 +127,7 @@ def _received(
     except Exception as error:
         # If raised here, TensorFlow would log it with this thread's traceback, even at the end of the process.
         message = error.message if isinstance(error, tf.errors.OpError) else str(error)
-        yield WITHOUT_DECODER if NO_DECODER in message else message, nothing
+        yield OTHER_VERSION if NO_OP in message else message, nothing
     finally:
         for feed in feeds:
             feed.close()

@@ -58,7 +58,7 @@ class Server:
         import tensorflow as tf
         from tensorflow.data.experimental import service
 
-        native()  # the graphs that clients send have its op
+        native()  # the graphs that clients send have its ops
 
         tf.config.threading.set_inter_op_parallelism_threads(threads or len(os.sched_getaffinity(0)))
         host = host or socket.gethostname()

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tfpipe.data.images.library import native_library
 from tfpipe.data.runtime.simulated_latency import simulate_latency
 from tfpipe.data.runtime.store import Store, file_in, in_memory, kept_in, on_disk
 from tfpipe.data.sources.space import check_space
 from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
+from tfpipe.native import native
 from tfpipe.util.files import read_whole
 
 KINDS = (".jpg", ".xml")
@@ -29,14 +29,13 @@ def reader(split: Split) -> ReadFile:
     Raises ConfigError if this rank's share of the data does not fit, or the cache folder cannot be created or written.
     """
     config = split.config
-    library = None if config.on_error == "skip" else native_library(config)
-    read_path = read_with_retries if config.on_error == "skip" else tf.io.read_file
+    retries = config.on_error == "skip"
+    read_path = read_with_retries if retries else lambda path: tf.ensure_shape(native().read(path), [])
     cached = config.cache is not None
     stores = _open_stores(split) if cached else {}
 
     def read_file(path: tf.Tensor, kind: str) -> tf.Tensor:
-        path = simulate_latency(path) if kind == ".jpg" else path
-        return read_path(path) if library is None else tf.ensure_shape(library.read(path), [])
+        return read_path(simulate_latency(path) if kind == ".jpg" else path)
 
     def read(item: tf.Tensor, path: tf.Tensor, kind: str) -> tf.Tensor:
         if not cached:
@@ -46,8 +45,8 @@ def reader(split: Split) -> ReadFile:
         return tf.cond(from_source, lambda: stores[kind].keep(item, path, read_file(path, kind)), lambda: contents)
 
     def read_if_there(item: tf.Tensor, path: tf.Tensor, kind: str) -> tf.Tensor:
-        # The library's op takes "" too, and costs less than a condition.
-        if kind == ".jpg" or (library is not None and not cached):
+        # The op in C takes "" too, and costs less than a condition.
+        if kind == ".jpg" or not (cached or retries):
             return read(item, path, kind)
         return tf.cond(tf.not_equal(path, ""), lambda: read(item, path, kind), lambda: "")
 

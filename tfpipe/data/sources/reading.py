@@ -13,8 +13,6 @@ from tfpipe.data.catalog.locate import SamplePaths
 from tfpipe.data.catalog.table import StoredTable
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.decode import choose_decoder
-from tfpipe.data.images.library import native_library
-from tfpipe.data.images.windows import image_size
 from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.runtime.columns import Lines, columns
 from tfpipe.data.runtime.marks import mark_read
@@ -41,13 +39,12 @@ def read_files(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
     """Reads files, `SamplePaths` -> `Encoded`."""
     config, reads_xmls = split.config, split.catalog.reads_annotations
     load = reader(split)
-    size_of = image_size if native_library(config) is None else lambda _: tf.zeros(2, tf.int32)
 
     @stage("read")
     def read_one(image: SamplePaths) -> Encoded:
         jpeg = load(image.item, image.path, ".jpg")
         xml = load(image.item, image.xml_path, ".xml") if reads_xmls else tf.constant("")
-        return Encoded(image.visit, jpeg, size_of(jpeg), xml, image.xml_path, image.label)
+        return Encoded(image.visit, jpeg, tf.zeros(2, tf.int32), xml, image.xml_path, image.label)
 
     dataset = waiting(dataset, read_one, calls_at_once(config, split.world).read)
     return dataset.ignore_errors() if config.on_error == "skip" else dataset
@@ -136,7 +133,7 @@ def known_entries(config: DataConfig, catalog: Catalog, *, show: bool) -> EntryP
 
     None, too, if nothing here uses them: other processes decode (`data.service`), or TensorFlow's ops.
     """
-    if config.service is not None or native_library(config) is None:
+    if config.service is not None or not config.native:
         return None
     table = find_entries(config, catalog, show=show)
     return None if table is None else EntryPoints(table, catalog)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
-from tfpipe.data.images.windows import DCT, resize
+from tfpipe.data.images.windows import DCT
 from tfpipe.data.order.sampling import evenly_spaced
 from tfpipe.data.runtime.parallelism import calls_at_once, thread_budget
 from tfpipe.data.sources.packed.stored import ShardSplit
@@ -32,7 +32,7 @@ class Machine:
     threads: int  # threads of the input pipeline, without those that wait for storage
     reads: int  # images read at once; with AUTOTUNE, the most that it allows
     tensorflow: str
-    decoder: str = ""  # name of the JPEG decoder, and the reason if it is not tfpipe's own; "": not known
+    decoder: str = ""  # name of the JPEG decoder; "": not known
 
     @classmethod
     def here(cls, data: DataConfig, world: World, stored: Stores | None = None) -> "Machine":
@@ -83,8 +83,6 @@ def limit(split: Split, images: int = IMAGES) -> tuple[Iterator[Count], DecodeLi
         image = tf.io.decode_jpeg(file, config.num_channels, dct_method=DCT)
         if split.stores == "crops":
             return image
-        if library is None:
-            return resize(image, config.crop_image_size, config.resize)
         window = [[0, 0, *image.shape[:2]]]
         return library.resize(image, window, tf.zeros(0, tf.bool), height=height, width=width, kernel=kernel)
 

@@ -10,6 +10,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +21,6 @@ from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.sources.packed import members
 from tfpipe.data.sources.packed.members import Member, tar_members
 from tfpipe.data.sources.packed.webdataset import scan_tar
-from tfpipe.native import core
 
 NAMES = [f"{number:03}.jpg" for number in range(6)]
 BLOCK = tarfile.BLOCKSIZE
@@ -165,6 +165,14 @@ def random_tar(draw: random.Random) -> bytes:
     return file.getvalue()
 
 
+class NothingOrdinary:
+    """Leaves every header to Python."""
+
+    @staticmethod
+    def tar(file: int, at: int, end: int) -> tuple[bytes, np.ndarray, int]:
+        return b"", np.empty((0, 2), np.int64), at
+
+
 def outcome(path: Path) -> tuple[list[Member], dict[str, tuple[int, str]]] | str:
     left_out = Ledger()
     try:
@@ -176,7 +184,6 @@ def outcome(path: Path) -> tuple[list[Member], dict[str, tuple[int, str]]] | str
 
 def test_members_are_those_that_python_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of whole files, and of those with some bytes changed or cut off."""
-    assert core() is not None
     draw, path, errors, count = random.Random(1), tmp_path / "some.tar", 0, examples(1000)
     for _ in range(count):
         contents = bytearray(random_tar(draw))
@@ -187,7 +194,7 @@ def test_members_are_those_that_python_reads(tmp_path: Path, monkeypatch: pytest
         path.write_bytes(contents)
         by_c = outcome(path)
         with monkeypatch.context() as patch:
-            patch.setattr(members, "core", lambda: None)
+            patch.setattr(members, "core", lambda: NothingOrdinary)
             assert by_c == outcome(path)
         errors += isinstance(by_c, str)
     assert 0.1 * count < errors < 0.9 * count

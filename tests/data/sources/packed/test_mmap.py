@@ -26,11 +26,10 @@ def mappings(files: list[str]) -> int:
     return sum(any(file in line for file in files) for line in Path("/proc/self/maps").read_text().splitlines())
 
 
-@pytest.mark.parametrize("multiple", [1, 224 * 224 * 3, 75 * 75 * 3])
-def test_files_are_bytes_of_one_array(files: list[str], multiple: int) -> None:
+def test_files_are_bytes_of_one_array(files: list[str]) -> None:
     opened = len(os.listdir("/proc/self/fd"))
-    mapped = map_files(files, multiple)
-    assert mapped is not None and mapped.starts[0] == 0 and not (mapped.starts % multiple).any()
+    mapped = map_files(files)
+    assert mapped is not None and mapped.starts[0] == 0
     assert len(os.listdir("/proc/self/fd")) == opened
     for file, start, size in zip(files, mapped.starts, SIZES, strict=True):
         assert mapped.data[start : start + size].tobytes() == Path(file).read_bytes()
@@ -68,7 +67,7 @@ def test_a_file_that_cannot_be_mapped_is_named(files: list[str], tmp_path: Path)
 def test_too_few_addresses_are_no_error(files: list[str]) -> None:
     code = (
         "import resource, sys; from tfpipe.data.sources.packed.mmap import map_files; files = sys.argv[1:];"
-        "assert map_files(files, 150528) is not None; resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30));"
-        "assert map_files(files, 150528) is None; assert map_files(files) is not None"
+        "assert map_files(100 * files) is not None; resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30));"
+        "assert map_files(100 * files) is None; assert map_files(files) is not None"
     )
     subprocess.run([sys.executable, "-c", code, *files], check=True)

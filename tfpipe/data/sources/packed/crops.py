@@ -12,7 +12,6 @@ from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.augment import choose_augment
 from tfpipe.data.images.crops import Crops, crop_seeds
-from tfpipe.data.images.library import native_library
 from tfpipe.data.images.windows import flipped
 from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.runtime.columns import columns
@@ -22,6 +21,7 @@ from tfpipe.data.sources.packed.pixels import filler
 from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.records import ReadFiles
 from tfpipe.data.split import Split
+from tfpipe.native import native
 from tfpipe.util.buffer_pool import BufferPool
 from tfpipe.util.open_files import OpenFiles, allow_open
 
@@ -109,8 +109,7 @@ def range_reader(config: DataConfig, shards: Shards) -> Callable[[tf.Tensor], tf
     Random crops by entry points have 1.1 of the rate that they have with Python. Python reads what is behind URLs,
     inflates what is deflated, and, if images that fail are skipped, tells errors that may pass from others.
     """
-    library = native_library(config)
-    if library is None or shards.remote is not None or shards.deflated is not None:
+    if shards.remote is not None or shards.deflated is not None:
         return None
     if config.on_error == "skip" or config.service is not None:
         return None
@@ -121,7 +120,7 @@ def range_reader(config: DataConfig, shards: Shards) -> Callable[[tf.Tensor], tf
         paths = tf.constant(shards.paths)
 
     def read(item: tf.Tensor) -> tf.Tensor:
-        return tf.ensure_shape(library.range(paths, *(place.at(item) for place in places)), [])
+        return tf.ensure_shape(native().range(paths, *(place.at(item) for place in places)), [])
 
     return read
 

@@ -30,7 +30,6 @@ from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.split import Failure, StoredCrops
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.native import BUILD, core
 from tfpipe.util.files import Stamp
 from tfpipe.util.json_text import differences
 
@@ -75,8 +74,10 @@ class Packed(Stored):
     def load(self, split: str, world: World) -> tuple[Catalog, Shards]:
         """Loads a split from its manifest and tables."""
         manifest = world.from_rank0(lambda: _checked(self.folder, split))
-        if manifest.about["kind"] == "coefficients":
-            _check_decoder(self.config, self.folder, world)
+        if manifest.about["kind"] == "coefficients" and not self.config.native:
+            raise ConfigError(
+                f'{self.folder} holds coefficients, which only the decoder in C reads: set data.decoder to "native"'
+            )
         _check_config(manifest.about, self.config, split, self.folder)
         table = packed_table(manifest, self.folder, self.config, world)
         files = [(self.folder / shard["name"], shard) for shard in manifest.shards]
@@ -148,14 +149,6 @@ def _check_records(shards: Shards, labels: np.ndarray, classes: int, folder: Any
     for column in (labels, shards.records.label):
         if column.min() < BY_OBJECT or column.max() >= classes:
             raise ConfigError(f"{folder}: a label is {column.max()}, and there are {classes} classes; {ADVICE}")
-
-
-def _check_decoder(config: DataConfig, folder: AnyPath, world: World) -> None:
-    """Raises ConfigError unless all ranks can read coefficients."""
-    built = all(world.on_all(lambda: core() is not None))
-    if config.decoder == "graph" or not built:
-        why = 'data.decoder is "graph"' if config.decoder == "graph" else f"it is not built: {BUILD}"
-        raise ConfigError(f"{folder} holds coefficients, which only the decoder in C reads, and {why}")
 
 
 def _check_config(manifest: dict[str, Any], config: DataConfig, split: str, folder: AnyPath) -> None:
