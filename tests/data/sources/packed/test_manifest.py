@@ -352,6 +352,15 @@ def test_a_split_that_is_not_packed_is_named(sample: SampleData, tmp_path: Path,
     build_dataset(config)
 
 
+def test_a_copy_that_may_lack_images_is_refused(sample: SampleData, tmp_path: Path, copy: dict[str, Path]) -> None:
+    """`tfpipe stage` once copied parts of shards, and left this note."""
+    (copy["raw"] / ".train.staged.json").write_text("{}")
+    with pytest.raises(
+        ConfigError, match=r"was copied by an earlier version, maybe in part, says .*: remove it and stage"
+    ):
+        build_dataset(config_of(sample, tmp_path, "packed", copy["raw"]))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_shards_that_are_not_whole_are_named(
     sample: SampleData, tmp_path: Path, copy: dict[str, Path], kind: str

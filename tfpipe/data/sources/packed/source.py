@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from tfpipe.data.sources.catalogs import images_catalog
 from tfpipe.data.sources.entries import COMMAND as ENTRY_POINTS
 from tfpipe.data.sources.packed.manifest import (
     ADVICE,
+    PREFIX,
     Manifest,
     manifest_path,
     packed_table,
@@ -131,6 +133,11 @@ class PackedSplit(ShardSplit):
 
 
 def _checked(folder: AnyPath, split: str) -> Manifest:
+    if isinstance(folder, Path) and (note := folder / f".{PREFIX[split]}.staged.json").exists():
+        # The copy of some ranks' images has zeros in place of the others.
+        raise ConfigError(
+            f"{folder} was copied by an earlier version, maybe in part, says {note}: remove it and stage it"
+        )
     manifest = Manifest.read(manifest_path(folder, split))
     manifest.check_sizes(folder)
     return manifest
