@@ -49,7 +49,6 @@ def ran(sample: SampleData, tmp_path_factory: pytest.TempPathFactory) -> Ran:
         [
             # First, since it sets TensorFlow's threads.
             Scenario("bench", bench),
-            Scenario("bench-refused", [*bench, "--ranks", "2"]),
             # While there is no index: the ranks share the XMLs.
             Scenario("pack", pack_crops(config, folder / "packed")),
             Scenario("stage-shard", [*copy, str(folder / "shard"), "--set", "data.scope=shard"]),
@@ -100,7 +99,6 @@ def test_launched_ranks_measure_together(ran: Ran) -> None:
     assert second.out == ""
     assert [len(turn) for turn in read["turns"]] == [2, 2]
     assert len(read["alone"]) == 2 and read["ratio_to_one_rank"] > 0
-    assert all("mpirun -n 2 --bind-to none tfpipe bench -c" in said.err for said in ran.said("bench-refused", code=2))
 
 
 def test_two_ranks_find_what_one_does(ran: Ran) -> None:

@@ -182,7 +182,7 @@ def test_views_of_an_image_share_its_labels(root: Path) -> None:
     for batch, other in zip(first(plain, 2), first(views, 2), strict=True):
         assert [view.shape for view in other.data[0]] == [(8, 32, 32, 3)] * 2
         assert_equal(batch.data[1], other.data[1])
-    with pytest.raises(ConfigError, match='targets "boxes" are of one'):
+    with pytest.raises(ConfigError, match=r'targets.kind "boxes" and data.views .*: the targets are of one'):
         config_of(root, targets="boxes", views=[{"count": 2}])
 
 

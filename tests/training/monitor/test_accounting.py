@@ -21,6 +21,7 @@ from tfpipe import Config, World, load_config
 from tfpipe.config.model import CallbackConfig
 from tfpipe.config.targets import TargetsConfig
 from tfpipe.data import loader
+from tfpipe.data.delivery import delivery
 from tfpipe.data.runtime.autotune import Stage
 from tfpipe.data.runtime.meter import Meter, StepTimes
 from tfpipe.data.sources.registry import load_split
@@ -297,7 +298,7 @@ def test_a_real_run_accounts_for_its_steps_and_once_more_after_a_crash(
         return build(*args, **how).filter(lambda *_: tf.numpy_function(pass_time, [], tf.bool)).with_options(alone)
 
     monkeypatch.setattr(loader, "build_batches", timed)
-    monkeypatch.setattr(loader, "Meter", lambda: Meter(clock))
+    monkeypatch.setattr(delivery, "Meter", lambda: Meter(clock))
     monkeypatch.setattr("tests.support.own.Slow", Late)
     config = real_config(sample, tmp_path / "c.json", steps_per_epoch=17)
     config = config.model_copy(update={"callbacks": [CallbackConfig(name="tests.support.own:Slow")]})
