@@ -86,7 +86,9 @@ def forged_column(column: np.ndarray, draw: Draw) -> np.ndarray:
         row = draw.randrange(len(changed))
         number = draw.choice((int(np.nan_to_num(changed.ravel()[0])) + draw.choice((-1, 1, 3)), draw.choice(NUMBERS)))
         with np.errstate(all="ignore"):
-            changed[row] = np.array(number).astype(changed.dtype)
+            # An int of Python may be larger than NumPy's.
+            numpy = np.array(number % 2**64, np.uint64) if isinstance(number, int) and abs(number) >= 2**63 else number
+            changed[row] = np.array(numpy).astype(changed.dtype)
     return changed
 
 
