@@ -6,7 +6,7 @@ import pytest
 
 from tests.support import full
 from tests.support.commands import ROOT
-from tests.support.limits import EXCEPTIONS, GATE_CPU_S, MOST, beyond, beyond_in_gate
+from tests.support.limits import EXCEPTIONS, GATE_CPU_S, LINES, MOST, beyond, beyond_in_gate
 
 TRIPLES, ORDER, ASKED = MOST
 TAKES = 'def f{}(data: "DataConfig | None", world, *, catalog: "Catalog") -> None: ...\n'
@@ -67,6 +67,13 @@ def test_what_is_beyond_a_limit_is_named(files: dict[str, str], message: str, tm
 
 def test_what_is_within_the_limits_is_not(tmp_path: Path) -> None:
     assert found(tmp_path, LEGAL) == []
+
+
+def test_the_lines_of_a_folder_have_a_budget(tmp_path: Path) -> None:
+    (tmp_path / "tfpipe/tools").mkdir(parents=True)
+    for lines, keys in ((LINES["tfpipe/tools"], []), (LINES["tfpipe/tools"] + 1, ["lines of tfpipe/tools"])):
+        (tmp_path / "tfpipe/tools/__init__.py").write_text("\n" * lines)
+        assert [key for key, _ in beyond(tmp_path) if key.startswith("lines")] == keys
 
 
 def test_the_tests_time_has_a_budget(tmp_path: Path) -> None:
