@@ -59,6 +59,11 @@ def any_rate(learning_rate: float) -> str:
     return f"no optimizer, {learning_rate}"
 
 
+def scaled(learning_rate: float = 0.1) -> Any:
+    """An optimizer around another."""
+    return keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(learning_rate))
+
+
 def confident(labels: Any, logits: Any, above: float = 0.5) -> Any:
     """Whether a crop's own class is given more than this probability."""
     of_class = ops.take_along_axis(ops.softmax(logits), ops.expand_dims(labels, 1), axis=1)[:, 0]
@@ -82,6 +87,14 @@ class Recall(keras.metrics.Metric):
 
     def result(self) -> Any:
         return ops.divide_no_nan(self.hits, self.crops)
+
+
+class Begun(Recall):
+    """A variable that is no sum of floats from 0 on."""
+
+    def __init__(self, dtype: str, value: float) -> None:
+        super().__init__()
+        self.kept = self.add_weight(name="kept", dtype=dtype, initializer=keras.initializers.Constant(value))
 
 
 class PerClass(Recall):

@@ -51,7 +51,7 @@ def build_optimizer(
         config, base, size, steps_per_epoch, total_steps or config.training.epochs * steps_per_epoch
     )
     optimizer = call(kind, "optimizer.args", kind.__name__, args)
-    if not isinstance(optimizer, keras.optimizers.Optimizer):
+    if not isinstance(optimizer, keras.optimizers.Optimizer) or hasattr(optimizer, "inner_optimizer"):
         raise ConfigError(f"optimizer.name: {name} gives no keras.optimizers.Optimizer; received {optimizer!r}")
     name_errors(optimizer, ("build", "apply"), "optimizer.name", name)
     # Also without optimizer.args.weight_decay: AdamW and Muon decay weights by default.
@@ -230,7 +230,7 @@ class AdaptedLoss(keras.losses.Loss):
 def build_metrics(config: Config, classes: int) -> list[keras.metrics.Metric]:
     """Builds top1, top5 and the metrics of `config`, of int labels [batch] and logits [batch, classes].
 
-    Raises ConfigError if a name or an argument is not known, or two metrics have one name.
+    Raises ConfigError if a name or an argument is not known, two metrics have one name, or one keeps other than sums.
     """
     metrics = [
         keras.metrics.SparseCategoricalAccuracy(name="top1"),
@@ -247,6 +247,12 @@ def build_metrics(config: Config, classes: int) -> list[keras.metrics.Metric]:
         if metric.name in taken or metric.name.startswith("test_"):
             raise ConfigError(f'{key}: the name "{metric.name}" is taken; give another one as args.name')
         taken.add(metric.name)
+        for kept in metric.variables:
+            if not keras.backend.is_float_dtype(kept.dtype) or keras.ops.convert_to_numpy(kept).any():
+                raise ConfigError(
+                    f"{key}.name: {name} keeps {kept.name}, {kept.dtype}, which is no sum of floats that begins at 0: "
+                    "those of the ranks, and of the parts of an interrupted epoch, are added"
+                )
         name_errors(metric, ("update_state", "result"), f"{key}.name", name)
         metrics.append(metric)
     return metrics

@@ -49,7 +49,9 @@ def recorded_failures(run_dir: Path, world: World) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not isinstance(error, Stopped) and not is_lost(error) and _failed_rank(str(error)) == world.rank:
+        named = re.match(r"rank (\d+):", str(error))
+        is_own = world.rank == (int(named[1]) if named else 0)
+        if is_own and not isinstance(error, Stopped) and not is_lost(error):
             _record_failure(run_dir, str(error) or type(error).__name__)
         raise
 
@@ -59,11 +61,6 @@ def end_run(run_dir: Path, world: World, message: str) -> None:
     if world.rank == 0:
         _record_failure(run_dir, message)
     end_process(message)
-
-
-def _failed_rank(message: str) -> int:
-    named = re.match(r"rank (\d+):", message)
-    return int(named[1]) if named else 0
 
 
 def _record_failure(run_dir: Path, reason: str) -> None:
