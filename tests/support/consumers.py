@@ -32,9 +32,9 @@ def keys_of(images: Any) -> list[int]:
 class Consumer:
     """A way to take batches; `consume` returns the keys of the samples that it has used."""
 
-    def __init__(self, config: tfpipe.Config, split: str, catalog: Any = None, **options: Any) -> None:
+    def __init__(self, config: tfpipe.Config, split: str, data: Any = None, **options: Any) -> None:
         """Makes the loader, with `options` of its own."""
-        self.config, self.split, self.options = config, split, {"data": catalog, **options}
+        self.config, self.split, self.options = config, split, {"data": data, **options}
         self.loader = self.make()
 
     def make(self) -> tfpipe.Loader:
@@ -294,8 +294,8 @@ class Keras(Consumer):
 
     per_call = 1
 
-    def __init__(self, config: tfpipe.Config, split: str, catalog: Any) -> None:
-        super().__init__(config, split, catalog)
+    def __init__(self, config: tfpipe.Config, split: str, data: Any) -> None:
+        super().__init__(config, split, data)
         self.build()
         self.commit = tfpipe.keras.Commit(self.loader)
 
@@ -388,8 +388,8 @@ class Predict(Keras):
 class Validation(Keras):
     """validation_data of Keras' fit: its samples in each of two epochs."""
 
-    def __init__(self, config: tfpipe.Config, split: str, catalog: Any) -> None:
-        Consumer.__init__(self, config, split, catalog)
+    def __init__(self, config: tfpipe.Config, split: str, data: Any) -> None:
+        Consumer.__init__(self, config, split, data)
         self.build()
 
     def consume(self, count: int | None, failing: bool = False) -> Any:
@@ -444,7 +444,7 @@ class Make(NamedTuple):
     kind: type[Consumer]
     config: tfpipe.Config
     split: str
-    catalog: Any
+    data: Any
 
     @property
     def counts(self) -> bool:
@@ -452,7 +452,7 @@ class Make(NamedTuple):
         return self.kind not in (Validation, LightningValidation)
 
     def __call__(self) -> Consumer:
-        return self.kind(self.config, self.split, self.catalog)
+        return self.kind(self.config, self.split, self.data)
 
 
 class Cell:
