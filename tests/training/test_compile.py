@@ -179,7 +179,7 @@ def test_an_optimizer_of_the_users_own_gets_the_schedule() -> None:
         ({"optimizer": {"name": f"{OWN}:no_rate"}}, "optimizer.learning_rate is missing: .*no_rate has no number"),
         ({"optimizer": {"name": f"{OWN}:no_rate", "learning_rate": 1}}, "optimizer.args .* do not fit no_rate"),
         ({"optimizer": {"name": f"{OWN}:any_rate", "learning_rate": 1}}, "gives no keras.optimizers.Optimizer"),
-        ({"optimizer": {"name": f"{OWN}:scaled"}}, "scaled gives no keras.optimizers.Optimizer; received .*LossScale"),
+        ({"optimizer": {"name": f"{OWN}:scaled"}}, "scaled gives a LossScaleOptimizer of .*SGD.*: give that one"),
         ({"lr_schedule": {"name": "Cosine"}}, 'lr_schedule.name "Cosine" is not known; accepted: .*CosineDecay'),
         ({"lr_schedule": {"name": "CosineDecay", "args": {"x": 1}}}, "lr_schedule.args .* do not fit CosineDecay"),
     ],

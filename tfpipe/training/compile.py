@@ -47,12 +47,13 @@ def build_optimizer(
     base = args.get("learning_rate", parameter and parameter.default)
     if not isinstance(base, int | float):
         raise ConfigError(f"optimizer.learning_rate is missing: {name} has no number as the default of learning_rate")
-    args["learning_rate"] = build_schedule(
-        config, base, size, steps_per_epoch, total_steps or config.training.epochs * steps_per_epoch
-    )
+    total_steps = total_steps or config.training.epochs * steps_per_epoch
+    args["learning_rate"] = build_schedule(config, base, size, steps_per_epoch, total_steps)
     optimizer = call(kind, "optimizer.args", kind.__name__, args)
-    if not isinstance(optimizer, keras.optimizers.Optimizer) or hasattr(optimizer, "inner_optimizer"):
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise ConfigError(f"optimizer.name: {name} gives no keras.optimizers.Optimizer; received {optimizer!r}")
+    if (inner := getattr(optimizer, "inner_optimizer", None)) is not None:
+        raise ConfigError(f"optimizer.name: {name} gives a {type(optimizer).__name__} of {inner!r}: give that one")
     name_errors(optimizer, ("build", "apply"), "optimizer.name", name)
     # Also without optimizer.args.weight_decay: AdamW and Muon decay weights by default.
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
@@ -141,9 +142,8 @@ def build_loss(config: Config, classes: int, reduction: str | None = None) -> ke
     Raises ConfigError if Keras does not know a name or an argument; calling a loss of the user's own does if it raises
     an error, or returns no loss for each crop.
     """
-    args, name = dict(config.loss.args), config.loss.name
-    if reduction is not None:
-        args["reduction"] = reduction
+    name = config.loss.name
+    args = config.loss.args | ({} if reduction is None else {"reduction": reduction})
     if ":" in name:
         return _own_loss(name, classes, args, shares=config.data.mix is not None)
     args = {"from_logits": True, **args}
@@ -251,7 +251,7 @@ def build_metrics(config: Config, classes: int) -> list[keras.metrics.Metric]:
             if not keras.backend.is_float_dtype(kept.dtype) or keras.ops.convert_to_numpy(kept).any():
                 raise ConfigError(
                     f"{key}.name: {name} keeps {kept.name}, {kept.dtype}, which is no sum of floats that begins at 0: "
-                    "those of the ranks, and of the parts of an interrupted epoch, are added"
+                    "ranks and the parts of an interrupted epoch add what it keeps; keep such sums, or leave it out"
                 )
         name_errors(metric, ("update_state", "result"), f"{key}.name", name)
         metrics.append(metric)
