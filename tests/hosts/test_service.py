@@ -10,6 +10,7 @@ from tests.hosts.conftest import Lab
 from tests.support.commands import finish
 from tests.support.hosts import LOGIN
 from tests.support.runs import check_epoch, steps, wait_for
+from tfpipe.data.runtime.simulated_latency import DELAY_MS
 
 
 @contextmanager
@@ -30,7 +31,9 @@ def served(lab: Lab) -> Iterator[subprocess.Popen[str]]:
     with worker(lab, "node1"), worker(lab, "node2"), worker(lab, "node3"):
         sets = ['data.service.address=["node1:5000","node2:5000","node3:5000"]', "training.epochs=10"]
         words = [word for each in sets for word in ("--set", each)]
-        process = lab.hosts.start(LOGIN, "python", "train.py", "-c", lab.config, "-l", lab.run_dir, *words)
+        process = lab.hosts.start(
+            LOGIN, "python", "train.py", "-c", lab.config, "-l", lab.run_dir, *words, **{DELAY_MS: "0"}
+        )
         wait_for(lambda: steps(lab.run_dir) >= 10, process)
         yield process
 

@@ -30,6 +30,7 @@ from tests.support.commands import (
     forget_server,
 )
 from tests.support.warm import ADDRESS
+from tfpipe.data.runtime.simulated_latency import DELAY_MS
 
 LOGIN = "login"
 NODES = ("node1", "node2", "node3")
@@ -150,8 +151,9 @@ def make_hosts(folder: Path, shared: Sequence[Path] = (), nodes: Sequence[str] =
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "key"], check=True)
     (folder / "sshd_config").write_text(SSHD.format(folder=folder))
     # sshd and mpirun hand no environment on.
-    variables = {"PYTHONPATH": str(ROOT), ADDRESS: os.environ[ADDRESS], "TFPIPE_STORAGE_DELAY_MS": "60"}
+    variables = {"PYTHONPATH": str(ROOT), ADDRESS: os.environ[ADDRESS]}
     exported = "export " + " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
+    exported += f" {DELAY_MS}=${{{DELAY_MS}-60}}"
     python = f'#!/bin/sh\n{exported}\nexec {shlex.join(WARM)} "$@"\n'
     programs = {"ssh": SSH.format(folder=folder), "python": python}
     for name, text in programs.items():

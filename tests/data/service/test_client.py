@@ -224,6 +224,13 @@ def test_too_large_a_catalog_is_refused(sample: SampleData, tmp_path: Path, monk
         build_dataset(config, data=split)
 
 
+def test_a_simulated_delay_is_refused(sample: SampleData, tmp_path: Path, monkeypatch) -> None:
+    """Workers cannot run its Python, and the trainer would ask them again without an end."""
+    monkeypatch.setenv("TFPIPE_STORAGE_DELAY_MS", "5")
+    with pytest.raises(ConfigError, match="TFPIPE_STORAGE_DELAY_MS delays reads in Python, which workers do not run"):
+        build_dataset(configured(sample, tmp_path, {"address": "localhost:1"}))
+
+
 def test_urls_are_refused() -> None:
     paths = FileList.of(["/a/b/1.jpg", "https://host/c/2.jpg"])
     none = np.zeros(2, np.int32)

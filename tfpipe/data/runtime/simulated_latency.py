@@ -9,13 +9,17 @@ import tensorflow as tf
 DELAY_MS = "TFPIPE_STORAGE_DELAY_MS"
 
 
+def simulated_delay_s() -> float:
+    """Returns the delay of an image's read, in seconds."""
+    return float(os.environ.get(DELAY_MS, 0)) / 1000
+
+
 def simulate_latency(path: tf.Tensor) -> tf.Tensor:
     """Returns `path` (string []) after the delay, in which the thread sleeps without the GIL, as in a read.
 
     Without the variable it is `path` itself. The delay calls Python once per image, some 40 microseconds more.
     """
-    delay_s = float(os.environ.get(DELAY_MS, 0)) / 1000
-    if not delay_s:
+    if not (delay_s := simulated_delay_s()):
         return path
 
     def wait(path: bytes) -> bytes:

@@ -24,6 +24,7 @@ from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.order.stream import BlockRange
 from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.parallelism import options, thread_budget
+from tfpipe.data.runtime.simulated_latency import DELAY_MS, simulated_delay_s
 from tfpipe.data.runtime.stage import stage
 from tfpipe.data.service.feeds import IMAGES, Feed
 from tfpipe.data.service.workers import Workers
@@ -78,7 +79,7 @@ def served(load: Callable[..., tf.data.Dataset], workers: Workers, split: Split)
     Given the split, a `part` of the rank's samples and a `decoder`, `load` builds a dataset of NamedTuples of tensors
     [k, ...], as many images per element as the decoder takes; in graph, without Python. `data.service` must be set.
 
-    Raises ConfigError if the catalog is too large to be sent, or Python is needed, by its URLs or by the decoder.
+    Raises ConfigError if the catalog is too large to be sent, or Python is needed, by its URLs, the decoder or a delay.
     """
     check(split.catalog)
     service, world = split.config.service, split.world
@@ -140,12 +141,10 @@ def _raise_error(error: tf.Tensor, crops: Any) -> Any:
 
 
 def check(catalog: Catalog) -> None:
-    """Checks that this catalog can be sent to workers.
-
-    Raises ConfigError if the catalog is larger than MOST_BYTES, or holds URLs.
-    """
-    size = tables_bytes(catalog)
-    if size > MOST_BYTES:
+    """Raises ConfigError if a catalog cannot be sent to workers: it is larger than MOST_BYTES, or read in Python."""
+    if simulated_delay_s():
+        raise ConfigError(f"data.service: {DELAY_MS} delays reads in Python, which workers do not run: unset it")
+    if (size := tables_bytes(catalog)) > MOST_BYTES:
         raise ConfigError(
             f"data.service: the {catalog.split} data has {len(catalog)} images, whose paths, labels and boxes take "
             f"{size / 1e6:.4g} MB, which every worker receives; at most {MOST_BYTES / 1e6:.4g} MB can be sent: set "

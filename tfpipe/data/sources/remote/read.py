@@ -10,7 +10,6 @@ from tfpipe.config import DataConfig
 from tfpipe.data.catalog.locate import SamplePaths
 from tfpipe.data.images.headers import jpeg_header
 from tfpipe.data.runtime.parallelism import calls_at_once
-from tfpipe.data.runtime.simulated_latency import simulate_latency
 from tfpipe.data.runtime.stage import skip_failed_elements, stage
 from tfpipe.data.sources.reading import Encoded, waiting
 from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
@@ -36,10 +35,8 @@ def read_remote(dataset: tf.data.Dataset, split: Split, fetcher: Fetcher) -> tf.
 
     @stage("read")
     def fetch_some(images: SamplePaths) -> Encoded:
-        with tf.control_dependencies([simulate_latency(images.path[0])]):
-            paths = tf.identity(images.path)
-        jpeg, size, xml, xml_path = fetch(paths, images.xml_path if reads_xmls else tf.zeros_like(images.xml_path))
-        return Encoded(images.visit, jpeg, size, xml, xml_path, images.label)
+        xmls = images.xml_path if reads_xmls else tf.zeros_like(images.xml_path)
+        return Encoded(images.visit, *fetch(images.path, xmls), images.label)
 
     if config.on_error == "skip":
         fetch_some = skip_failed_elements(fetch_some)
