@@ -93,12 +93,6 @@ def test_crops_of_other_shapes_are_refused(core: Core, shape: tuple[int, int, in
     assert core.library.tfpipe_operate(core.scratch, None, *shape, one.ctypes.data, 1) == ARGUMENT
 
 
-def test_largest_blurs_are_those_of_half_a_kernel_below_the_side(core: Core) -> None:
-    pixels = generated_pixels(random.Random(4), 6, 4)
-    one = operation(Operation.BLUR, 7, 11, 30, 30)
-    assert abs(core.operate(pixels, one).astype(int) - reference(pixels, one[0])).max() <= 1
-
-
 def test_noise_is_normal_and_its_seeds_differ(core: Core) -> None:
     pixels = np.zeros((224, 224, 3), np.uint8)
     noise = [core.operate(pixels, operation(Operation.ERASE_NOISE, 0, 0, 224, 224, seed=seed)) for seed in (5, 6)]

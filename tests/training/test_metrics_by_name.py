@@ -48,10 +48,6 @@ def test_metrics_are_means_over_crops_or_what_their_class_makes_of_sums() -> Non
             "own:confident: got an unexpected keyword argument 'below'",
         ),
         ({"name": f"{OWN}:Recall", "args": {"below": 1}}, r"metrics\[0\].args .* do not fit Recall"),
-        (
-            {"name": f"{OWN}:Begun", "args": {"dtype": "int32", "value": 0}},
-            "Begun keeps kept, int32, which is no sum",
-        ),
         ({"name": f"{OWN}:Begun", "args": {"dtype": "int32", "value": 0}}, "Begun keeps kept, int32, which is no sum"),
         ({"name": f"{OWN}:Begun", "args": {"dtype": "float32", "value": -1.5}}, "keeps kept, float32, which is no sum"),
         ({"name": f"{OWN}:Signs"}, "own:Signs is no subclass of keras.metrics.Metric"),

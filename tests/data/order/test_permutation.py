@@ -100,28 +100,7 @@ def test_tensors_give_what_arrays_give(
 
 def test_the_order_of_today_is_the_order_of_tomorrow() -> None:
     """A run that resumes with a newer version must find the order it left."""
-    assert Order(10, seed=1).items(np.arange(20)).tolist() == [
-        5,
-        1,
-        9,
-        4,
-        6,
-        7,
-        3,
-        8,
-        2,
-        0,
-        9,
-        1,
-        0,
-        7,
-        4,
-        8,
-        2,
-        3,
-        5,
-        6,
-    ]
+    assert Order(10, seed=1).items(np.arange(20)).tolist() == [*map(int, "51946738209107482356")]
     imagenet = Order(1_281_167, seed=7, scope="shard").items(np.array([5, 13, 10**12 + 5]), World(5, 8))
     assert imagenet.tolist() == [284797, 79581, 48469]
 

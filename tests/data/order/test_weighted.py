@@ -99,15 +99,6 @@ def test_the_most_samples_do_not_overflow() -> None:
 
 
 @settings(deadline=None, max_examples=examples(40))
-@given(orders(), st.integers(1, 64))
-def test_the_order_is_the_same_whatever_the_number_of_ranks(order: WeightedOrder, size: int) -> None:
-    stream = np.arange(2000)
-    alone = order.items(stream)
-    for rank in {0, size // 2, size - 1}:
-        np.testing.assert_array_equal(order.items(stream[rank::size], World(rank, size)), alone[rank::size])
-
-
-@settings(deadline=None, max_examples=examples(40))
 @given(orders("shard", least=64), st.integers(1, 64), st.integers(0, 1000))
 def test_in_the_scope_shard_a_rank_draws_from_its_own_samples(order: WeightedOrder, size: int, epoch: int) -> None:
     for rank in {0, size // 2, size - 1}:

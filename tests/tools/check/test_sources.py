@@ -54,13 +54,6 @@ def test_damaged_repeated_and_leaked_images_are_found(
     assert f"1 of {train['images']} images of the train {noun} would stop training" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", WRITERS)
-def test_clean_data_has_code_0(kind: str, tmp_path: Path) -> None:
-    code, (train, test) = found_in(kind, tmp_path, TRAIN, TEST)
-    assert (code, train["images"], test["images"]) == (0, 9, 3)
-    assert not counts(train) and not counts(test)
-
-
 def test_shards_may_each_have_an_image_of_one_name(tmp_path: Path) -> None:
     train = list(TRAIN)
     train[8] = train[8]._replace(name=train[6].name)

@@ -13,7 +13,6 @@ from tfpipe import Loader, World, build_dataset, load_config
 from tfpipe.config import Config
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
-from tfpipe.prepare.entries import build_entries
 
 KINDS: tuple[dict[str, Any], ...] = ({}, {"subsampling": 0}, {"restart_marker_rows": 1}, {"progressive": True})
 
@@ -64,11 +63,6 @@ def test_only_the_decoder_in_c_reads_them(tmp_path: Path) -> None:
     config = written("coefficients", tmp_path / "packed").data
     with pytest.raises(ConfigError, match=r"which only the decoder in C reads: set data\.decoder to"):
         load_split(config.model_copy(update={"decoder": "graph"}), "train", World())
-
-
-def test_they_need_no_entry_points(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="holds coefficients, which need no entry points"):
-        build_entries(written("coefficients", tmp_path / "packed").data, "train", World())
 
 
 def test_damage_ends_training_with_the_images_name(tmp_path: Path) -> None:

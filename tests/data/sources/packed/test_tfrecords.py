@@ -114,8 +114,6 @@ def records(as_slim: Path, tmp_path: Path) -> Path:
         ({"unit": "box", "flip": True}, "train"),
         ({"crop": "random_resized"}, "train"),
         ({}, "test"),
-        pytest.param({"annotations": "none"}, "train", marks=pytest.mark.full("as for what tfpipe pack has packed")),
-        pytest.param({}, "train", marks=pytest.mark.full("the test pass reads the same boxes")),
     ],
     ids=str,
 )
@@ -293,13 +291,6 @@ def test_objects_classes_are_not_in_them(sample: SampleData, tmp_path: Path, rec
     with pytest.raises(ConfigError, match="is not for TFRecords of ImageNet"):
         load_split(config_of(sample, tmp_path, "tfrecord", records, **data).data, "train", World())
     assert json.loads((tmp_path / "config.json").read_text())["data"]["label_source"] == "object"
-
-
-def test_shards_may_end_with_tfrecord(sample: SampleData, tmp_path: Path, records: Path) -> None:
-    for shard in list(records.iterdir()):
-        shard.rename(f"{shard}.tfrecord")
-    (records / "train-notes-of-all.txt").write_text("no shard")
-    assert len(load_split(config_of(sample, tmp_path, "tfrecord", records).data, "train", World()).catalog) == 96
 
 
 def test_shards_without_a_record_are_named(sample: SampleData, tmp_path: Path) -> None:
