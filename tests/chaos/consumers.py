@@ -175,11 +175,7 @@ class Fitting:
                     raise Enough
 
         self.model.fit(
-            self.loader.dataset(),
-            steps_per_epoch=count,
-            shuffle=False,
-            verbose=0,
-            callbacks=[self.commit, Note()],
+            self.loader.dataset(), steps_per_epoch=count, shuffle=False, verbose=0, callbacks=[self.commit, Note()]
         )
 
     def end(self) -> None:

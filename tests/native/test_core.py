@@ -16,15 +16,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tests.fuzz.sanitized import build_harness, write_corpus
-from tests.support.core import (
-    ARGUMENT,
-    DAMAGED,
-    REFUSED,
-    Core,
-    generated_jpeg,
-    reference,
-    window_of,
-)
+from tests.support.core import ARGUMENT, DAMAGED, REFUSED, Core, generated_jpeg, reference, window_of
 from tests.support.examples import examples
 from tests.support.images import bilinear, encoded, inks_of, of_jfif_2, picture, sampled
 from tfpipe.data.images.windows import decode_image

@@ -18,8 +18,7 @@ def config(name: str = "resnet18", dtype: str = "uint8", channels: int = 3, side
 
 
 @pytest.mark.parametrize(
-    ("args", "weights"),
-    [({}, 11_176_512), ({"stem": "small"}, 11_168_832), ({"norm": "group"}, 11_176_512)],
+    ("args", "weights"), [({}, 11_176_512), ({"stem": "small"}, 11_168_832), ({"norm": "group"}, 11_176_512)]
 )
 def test_resnet18_has_the_weights_of_the_paper(args: dict, weights: int) -> None:
     """Trainable ones: 11,689,512 with ImageNet's 1000 classes, 11,173,962 with the small stem and CIFAR's 10."""

@@ -24,13 +24,7 @@ from tests.support.targets import (
 from tfpipe.config import DataConfig, RandomResizedCrop
 from tfpipe.data.annotations.voc import LEAST, TOLERANCE
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.images.crops import (
-    MAX_CROPS,
-    OBJECT_COVERED,
-    Targets,
-    choose_windows,
-    crop_seeds,
-)
+from tfpipe.data.images.crops import MAX_CROPS, OBJECT_COVERED, Targets, choose_windows, crop_seeds
 
 # ---- targets ---------------------------------------------------------------------------------------------------
 

@@ -149,11 +149,7 @@ def test_weights_that_are_none_are_refused(wrong: list[float]) -> None:
 
 
 @settings(deadline=None, max_examples=examples(40))
-@given(
-    orders(),
-    st.lists(st.tuples(st.integers(1, 16), st.integers(0, 7)), min_size=1, max_size=4),
-    st.integers(1, 9),
-)
+@given(orders(), st.lists(st.tuples(st.integers(1, 16), st.integers(0, 7)), min_size=1, max_size=4), st.integers(1, 9))
 def test_nothing_is_lost_or_trained_twice_however_often_it_goes_on(
     order: WeightedOrder, runs: list[tuple[int, int]], batch: int
 ) -> None:

@@ -231,11 +231,7 @@ def test_urls_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        ({"how": {"address": "grpc://a:1"}}, "address"),
-        ({"how": {"address": []}}, "address"),
-    ],
+    ("data", "said"), [({"how": {"address": "grpc://a:1"}}, "address"), ({"how": {"address": []}}, "address")]
 )
 def test_an_address_that_is_none_is_refused(sample: SampleData, tmp_path: Path, data: dict, said: str) -> None:
     with pytest.raises(ConfigError, match=said):

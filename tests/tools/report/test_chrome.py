@@ -80,16 +80,11 @@ def check_nesting(spans: list[dict[str, Any]]) -> None:
 def test_steps_batches_threads_and_devices_have_lanes() -> None:
     found = lanes(list(chrome_events([Ranks(Path("run"), (trace(),))])))
     assert [lane for _, lane in found] == [
-        *("training steps", "batches ready", "crop thread 1", "read thread 1", "GPU:0 Stream #1"),
+        *("training steps", "batches ready", "crop thread 1", "read thread 1", "GPU:0 Stream #1")
     ]
     steps = found[0, "training steps"]
     assert [(span["name"], round(span["ts"]), round(span["dur"])) for span in steps[:4]] == [
-        *(
-            ("step 1", 0, 90_000),
-            ("wait for input", 0, 10_000),
-            ("compute", 10_000, 50_000),
-            ("reduce", 60_000, 30_000),
-        ),
+        *(("step 1", 0, 90_000), ("wait for input", 0, 10_000), ("compute", 10_000, 50_000), ("reduce", 60_000, 30_000))
     ]
     assert steps[0]["args"] == {
         **{"batch": 1, "positions": "2 3", "wait_ms": 10, "delay_ms": 5},

@@ -12,14 +12,7 @@ from tests.support.runs import read_lines
 from tests.support.sample import SampleData
 from tfpipe import Config, ConfigError, Loader, Stream, World, load_config
 from tfpipe.data.sources.registry import load_split
-from tfpipe.training.checkpointing.checkpoints import (
-    Checkpoint,
-    GlobalBatch,
-    State,
-    contract_of,
-    settings_of,
-    write,
-)
+from tfpipe.training.checkpointing.checkpoints import Checkpoint, GlobalBatch, State, contract_of, settings_of, write
 from tfpipe.training.checkpointing.start import check_room, find_start, forget_after, run_lock
 from tfpipe.util.atomic_write import atomic_write
 

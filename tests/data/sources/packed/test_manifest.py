@@ -90,13 +90,7 @@ IN_ORDER = {"shuffle_buffer": 0, "num_parallel_readers": 1}, World()
 
 @pytest.mark.parametrize(
     ("kind", "way"),
-    [
-        ("original", BY_BOX),
-        ("raw", BY_BOX),
-        ("crops", SHARDED),
-        ("raw", SHARDED_BY_BOX),
-        ("crops", IN_ORDER),
-    ],
+    [("original", BY_BOX), ("raw", BY_BOX), ("crops", SHARDED), ("raw", SHARDED_BY_BOX), ("crops", IN_ORDER)],
     ids=str,
 )
 def test_the_samples_are_those_of_the_files(
@@ -162,9 +156,7 @@ BY_OBJECT = {"label_source": "object", "classes": "two", "test_label_file": None
 
 
 @pytest.mark.parametrize(
-    ("kind", "how", "split"),
-    [("crops", GRAY, "test"), ("raw", BY_OBJECT, "train"), ("raw", GRAY, "train")],
-    ids=str,
+    ("kind", "how", "split"), [("crops", GRAY, "test"), ("raw", BY_OBJECT, "train"), ("raw", GRAY, "train")], ids=str
 )
 def test_crops_are_packed_as_the_config_cuts_them(
     sample: SampleData, index: str, tmp_path: Path, how: dict, kind: str, split: str

@@ -110,11 +110,7 @@ def records(as_slim: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("how", "split"),
-    [
-        ({"unit": "box", "flip": True}, "train"),
-        ({"crop": "random_resized"}, "train"),
-        ({}, "test"),
-    ],
+    [({"unit": "box", "flip": True}, "train"), ({"crop": "random_resized"}, "train"), ({}, "test")],
     ids=str,
 )
 def test_they_give_what_the_same_files_give(
