@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.fuzz.operations import DIFFER, KINDS, random_case
-from tests.support.augment import augmix, operation, random_operation, reference
+from tests.support.augment import DIFFER, KINDS, augmix, operation, random_case, random_operation, reference
 from tests.support.core import ARGUMENT, SANITIZERS, WARNINGS, Core, core_sources, generated_pixels
 from tests.support.examples import examples
 from tfpipe import native

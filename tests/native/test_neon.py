@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.fuzz.operations import KINDS, random_case
-from tests.support.augment import random_operation
+from tests.support.augment import KINDS, random_case, random_operation
 from tests.support.core import WARNINGS, core_sources, generated_jpeg, generated_pixels
 from tests.support.examples import examples
 from tfpipe.native import KERNELS, core
