@@ -72,8 +72,6 @@ class Used:
 
 
 class Iterating:
-    """A loop over the batches."""
-
     def __init__(self, config: tfpipe.Config, path: Path, kind: str) -> None:
         self.taker = LOOPS[kind](config, "train", positions=True)
         self.loader = self.taker.loader
@@ -91,13 +89,10 @@ class Iterating:
                 break
 
     def end(self) -> None:
-        """Saves the rest."""
         self.used.save(self.taker.state)
 
 
 class Lightened(Iterating):
-    """Lightning's fit."""
-
     def piece(self, count: int, failing: bool) -> None:
         """Trains `count` batches; then an exception ends fit if `failing`."""
         numbers = itertools.count(1)
@@ -179,7 +174,6 @@ class Fitting:
         )
 
     def end(self) -> None:
-        """Saves the rest."""
         self.used.save(self.loader.state_dict)
 
 

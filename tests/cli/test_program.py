@@ -18,8 +18,6 @@ from tfpipe.cli import main
 
 
 class Command(NamedTuple):
-    """Runs commands in this process."""
-
     capsys: pytest.CaptureFixture[str]
 
     def __call__(self, *args: str | Path) -> Finished:

@@ -143,7 +143,6 @@ def mpirun() -> str:
 
 
 def trained(cluster: Cluster) -> str:
-    """The words of a rank."""
     python = f"{cluster.environ['VENV']}/bin/python"
     train = f"train.py -c c.json -l {cluster.run_dir} --resume auto"
     return f"{python} {train} --set training.epochs=2"

@@ -142,7 +142,6 @@ def build(folder: Path, compiler: str, *inputs: str) -> str:
 
 @pytest.fixture(scope="module")
 def here(library: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Builds the program for this machine."""
     return [build(tmp_path_factory.mktemp("here"), "cc", str(library))]
 
 

@@ -196,7 +196,6 @@ def reader(data: Path, tmp_path: Path) -> Reader:
 
 
 def write_program(path: Path, line: str) -> None:
-    """Writes a shell script of one line."""
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"#!/bin/sh\n{line}\n")
     path.chmod(0o755)

@@ -32,7 +32,6 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 def operation(
     kind: int, *values: float, seed: int = 0, fill: tuple[int, ...] = (), interpolation: int = 0
 ) -> np.ndarray:
-    """Returns an OPERATION [1]."""
     made = np.zeros(1, OPERATION)
     made["kind"], made["seed"], made["interpolation"] = kind, seed, interpolation
     made["values"][0, : len(values)] = values

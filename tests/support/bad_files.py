@@ -26,8 +26,6 @@ SCAN = GOOD.index(b"\xff\xda") + 14
 
 
 class Fault(NamedTuple):
-    """One bad file."""
-
     name: str
     contents: bytes | str | None
     """None: there is no such file."""
@@ -43,7 +41,6 @@ def patched(contents: bytes, at: int, new: bytes) -> bytes:
 
 
 def without(contents: bytes, marker: bytes) -> bytes:
-    """A JPEG without the segments of this marker."""
     while marker in contents:
         at = contents.index(marker)
         (length,) = struct.unpack(">H", contents[at + 2 : at + 4])

@@ -7,8 +7,6 @@ DATA = {"train_filelist": "list.txt", "classes": ["n01", "n02"]}
 
 
 class Input(NamedTuple):
-    """An input that the user gave."""
-
     name: str
     files: dict[str, str | bytes | None]
     """Next to list.txt, which is good; None for a folder."""

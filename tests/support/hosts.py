@@ -68,8 +68,6 @@ exec /usr/bin/ssh -i {folder}/key -o StrictHostKeyChecking=no -o UserKnownHostsF
 
 
 class Host(NamedTuple):
-    """A host, by its first process."""
-
     name: str
     pid: int  # as this process sees it
 
@@ -120,7 +118,6 @@ class Hosts(NamedTuple):
         _in_network(self.switch, "ip", "link", "set", _port(host), "nomaster")
 
     def mend(self, host: str) -> None:
-        """Connects a host again."""
         _in_network(self.switch, "ip", "link", "set", _port(host), "master", "bridge")
 
 

@@ -14,8 +14,6 @@ COUNT = 24
 
 
 class Scene(NamedTuple):
-    """An image."""
-
     name: str
     size: tuple[int, int]  # height, width
     boxes: list[list[int]]  # xmin, ymin, xmax, ymax; apart from each other

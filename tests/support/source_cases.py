@@ -68,13 +68,11 @@ class Written:
         return self.root / "data" / f"{self.names[split]}{ending}"
 
     def container(self) -> Path:
-        """The file with all training images."""
         if self.source == "tfrecord":
             return self.root / "data/train-00000-of-00001"
         return self.root / "packed/train-00000-of-00001" if self.source == "packed" else self.path("train")
 
     def image(self, sample: Sample) -> Path:
-        """The file of an image."""
         folder = self.path("train") if self.source == "folders" else self.root / "images"
         return folder / sample.label / f"{sample.name}.jpg"
 

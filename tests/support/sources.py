@@ -57,7 +57,6 @@ def _csv(root: Path, splits: dict[str, list[Sample]]) -> dict[str, Any]:
 
 
 def _parquet(root: Path, splits: dict[str, list[Sample]], named: bool = True) -> dict[str, Any]:
-    """A table of the images' bytes."""
     for split, chosen in splits.items():
         table = as_table(chosen)
         if not named:

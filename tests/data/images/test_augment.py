@@ -27,7 +27,6 @@ def steps(*augment: Any) -> list[Any]:
 
 
 def draw(step: Any, count: int = 4000, size: tuple[int, int] = SIZE, seed: int = 0) -> list[np.ndarray]:
-    """Returns what a step draws for `count` crops."""
     library = core()
     (row,) = step_rows(steps(step))
     return [library.draw(row, 0, size, seed, (position, position % 3)) for position in range(count)]

@@ -21,7 +21,6 @@ def segments(*rates: float, work: float = 0.0) -> list[Segment]:
 
 
 def swept(rates: dict[tuple[str, ...], list[Segment]], keys: tuple[str, ...] = ("data.parallel.read",)) -> Sweep:
-    """A sweep of the pipeline alone."""
     return Sweep(keys, dict.fromkeys(rates, 2), rates, 64)
 
 
