@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.support.flaky import fail_once
-from tests.support.routes import CLASSES, HEIGHT, SMALL, WIDTH, samples, write_tars
+from tests.support.routes import CLASSES, HEIGHT, SMALL, WIDTH, samples, tar_bytes, write_tars
 from tfpipe import World
 from tfpipe.cli import main
 from tfpipe.config import make_config
@@ -37,11 +37,7 @@ def catalog_of(folder: Path, split: str = "train", world: World = World(), **key
 
 def write(path: Path, **members: bytes) -> Path:
     """Writes a tar of these members; two underscores stand for a dot."""
-    with tarfile.open(path, "w") as tar:
-        for name, contents in members.items():
-            member = tarfile.TarInfo(name.replace("__", "."))
-            member.size = len(contents)
-            tar.addfile(member, io.BytesIO(contents))
+    path.write_bytes(tar_bytes({name.replace("__", "."): contents for name, contents in members.items()}))
     return path
 
 
@@ -229,11 +225,7 @@ def test_samples_of_one_name_in_a_row_have_their_own_labels(tmp_path: Path) -> N
     one, other = SAMPLES[0].file, SAMPLES[1].file
 
     def add(*members: tuple[str, bytes]) -> None:
-        with tarfile.open(tmp_path / "t.tar", "w") as tar:
-            for name, contents in members:
-                member = tarfile.TarInfo(name)
-                member.size = len(contents)
-                tar.addfile(member, io.BytesIO(contents))
+        (tmp_path / "t.tar").write_bytes(tar_bytes(members))
 
     add(("a.cls", b"0"), ("a.jpg", one), ("a.cls", b"1"), ("a.jpg", other))
     split = split_of(tmp_path)
