@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -331,11 +330,3 @@ def test_what_is_compared_is_measured_in_turns(
     assert {seconds for name, seconds in turns if name != "rest"} == {2}
     assert {name: len(segments) for name, segments in found.segments.items()} == dict.fromkeys(["pipeline", "limit"], 3)
     assert (found.images, found.stages) == (96, ())
-
-
-@pytest.mark.parametrize("data", [{"parallel": {"read": 2}}, {}])
-def test_what_is_advised_can_be_used_as_it_stands(sample: SampleData, tmp_path: Path, data: dict) -> None:
-    advised = re.findall(r"data\.[a-z.]+=\d+", bound(report(SLOW_READ, **data)).advice)
-    assert len(advised) == 1
-    reads = load_config(sample.config(tmp_path / "c.json"), advised).data.parallel.read
-    assert reads == int(advised[0].partition("=")[2])

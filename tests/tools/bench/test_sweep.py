@@ -90,11 +90,6 @@ def test_of_two_keys_the_knee_is_where_both_are_small() -> None:
     assert "--set data.parallel.read=1 --set data.prefetch_buffer_size=8" in render(found)
 
 
-def test_a_host_that_slows_down_between_turns_is_compared_turn_by_turn() -> None:
-    rates = {("1",): segments(100, 50, 10), ("2",): segments(104, 52, 10.5)}
-    assert swept(rates).ratio(("2",), ("1",)).median == pytest.approx(1.04)
-
-
 def test_the_text_has_a_line_for_each_setting_and_the_knee() -> None:
     text = render(swept(READS))
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.startswith("data.")}

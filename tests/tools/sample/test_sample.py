@@ -144,13 +144,6 @@ def test_planned_objects_lie_inside_and_apart():
                 assert shared.min() <= 1  # by rounding
 
 
-def test_gray_images_have_one_component():
-    index = next(k for k in range(1000) if plan(0, "train", k, 0.2).gray)
-    for k, mode in ((index, "L"), (index + 1, "RGB")):
-        data = render(0, "train", k, plan(0, "train", k, 0.2))
-        assert Image.open(io.BytesIO(data)).mode == mode
-
-
 @pytest.mark.parametrize("index", range(8))  # one of each class
 def test_boxes_are_tight_around_what_is_drawn(index, monkeypatch):
     def white(*args):

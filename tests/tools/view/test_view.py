@@ -1,6 +1,5 @@
 """Pictures of a pipeline: what they show is found in them, pixel by pixel."""
 
-import json
 import random
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -209,15 +208,6 @@ def test_what_cannot_be_written_is_told(sample: SampleData, tmp_path: Path, capf
     assert main(["view", "-c", str(config), "-o", str(tmp_path / out), "--count", "2"]) == 2
     error = capfd.readouterr().err
     assert f"cannot write {tmp_path / out}" in error and said in error
-
-
-def test_a_split_without_a_list_is_told(sample: SampleData, tmp_path: Path) -> None:
-    sample.config(tmp_path / "c.json")
-    alone = json.loads((tmp_path / "c.json").read_text())
-    del alone["data"]["test_filelist"], alone["data"]["test_label_file"]
-    (tmp_path / "d.json").write_text(json.dumps(alone))
-    with pytest.raises(ConfigError, match="test_filelist"):
-        view(load_config(tmp_path / "d.json"), ViewRequest("batch", "test"), tmp_path / "a.png")
 
 
 def test_classes_that_no_object_has_give_no_endless_search(sample: SampleData, tmp_path: Path) -> None:
