@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.support.images import decoded, encoded, picture
@@ -46,17 +45,6 @@ def test_an_image_is_a_file_of_the_same_pixels(tmp_path: Path) -> None:
     for sample in mixed():
         item = next(item for item in range(8) if split.catalog.paths.name(item) == f"{sample.name}.jpg")
         assert (decoded(split.image(item)) == decoded(sample.file)).all()
-
-
-def test_a_run_continues_from_the_files(tmp_path: Path) -> None:
-    """The state of a Loader over packed files is one over coefficients, too."""
-    files, stored = (written(kind, tmp_path / kind) for kind in ("packed", "coefficients"))
-    one, other = Loader(files), Loader(stored)
-    batches = iter(one)
-    next(batches)
-    state, expected = one.state_dict(), next(batches)
-    other.load_state_dict(state)
-    assert (np.asarray(next(iter(other))[0]) == np.asarray(expected[0])).all()
 
 
 def test_only_the_decoder_in_c_reads_them(tmp_path: Path) -> None:
