@@ -141,16 +141,15 @@ def write_tars(folder: Path, chosen: list[Sample], shards: int = 3, notes: str =
     """Writes WebDataset's shards, with labels and boxes as "json", or the label as .cls and the boxes as .xml."""
     folder.mkdir(parents=True, exist_ok=True)
     for shard in range(shards):
-        members = {}
+        members = []
         for sample in chosen[shard * len(chosen) // shards : (shard + 1) * len(chosen) // shards]:
-            path = f"{sample.label}/{sample.name}"
             if notes == "json":
                 about = {"label": sample.label, "boxes": sample.boxes, "width": WIDTH, "height": HEIGHT}
-                members[f"{path}.json"] = json.dumps(about).encode()
-            members[f"{path}.jpg"] = sample.file
-            if notes != "json":
-                members[f"{path}.cls"] = str(CLASSES.index(sample.label)).encode()
-                members[f"{path}.xml"] = as_xml(sample).encode()
+                files = {"json": json.dumps(about).encode(), "jpg": sample.file}
+            else:
+                label = str(CLASSES.index(sample.label)).encode()
+                files = {"jpg": sample.file, "cls": label, "xml": as_xml(sample).encode()}
+            members += [(f"{sample.label}/{sample.name}.{ending}", file) for ending, file in files.items()]
         (folder / f"train-{shard:04}.tar").write_bytes(tar_bytes(members, tarfile.PAX_FORMAT))
     return folder
 

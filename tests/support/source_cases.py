@@ -157,12 +157,11 @@ def _coco(data: Written, split: str, chosen: list[Sample]) -> None:
 
 def _tar(data: Written, split: str, chosen: list[Sample]) -> None:
     data.path(split).parent.mkdir(exist_ok=True)
-    members = {}
+    members = []
     for sample in chosen:
         about = {data.label: sample.label, "boxes": sample.boxes}
         about |= {} if sample.name == data.unsized else SIZE
-        members[f"{sample.name}.jpg"] = sample.file
-        members[f"{sample.name}.json"] = json.dumps(about).encode()
+        members += [(f"{sample.name}.jpg", sample.file), (f"{sample.name}.json", json.dumps(about).encode())]
     data.path(split).write_bytes(tar_bytes(members))
 
 
