@@ -72,8 +72,6 @@ class Used:
 
 
 class Iterating:
-    """A loop over the batches."""
-
     def __init__(self, config: tfpipe.Config, path: Path, kind: str) -> None:
         self.taker = LOOPS[kind](config, "train", positions=True)
         self.loader = self.taker.loader
@@ -91,13 +89,10 @@ class Iterating:
                 break
 
     def end(self) -> None:
-        """Saves the rest."""
         self.used.save(self.taker.state)
 
 
 class Lightened(Iterating):
-    """Lightning's fit."""
-
     def piece(self, count: int, failing: bool) -> None:
         """Trains `count` batches; then an exception ends fit if `failing`."""
         numbers = itertools.count(1)
@@ -175,15 +170,10 @@ class Fitting:
                     raise Enough
 
         self.model.fit(
-            self.loader.dataset(),
-            steps_per_epoch=count,
-            shuffle=False,
-            verbose=0,
-            callbacks=[self.commit, Note()],
+            self.loader.dataset(), steps_per_epoch=count, shuffle=False, verbose=0, callbacks=[self.commit, Note()]
         )
 
     def end(self) -> None:
-        """Saves the rest."""
         self.used.save(self.loader.state_dict)
 
 

@@ -121,7 +121,6 @@ def _record(site: Site) -> None:
 
 
 def _told_then_killed(site: Site) -> None:
-    """Kills all ranks while they save."""
     site.signal(signal.SIGTERM)
     time.sleep(site.rng.uniform(0, 0.5))
     site.signal(signal.SIGKILL, everywhere=True)

@@ -5,17 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.support import routes
 from tests.support.packs import LOOSE, packed
-from tests.support.routes import (
-    Sample,
-    samples,
-    write_coco,
-    write_csv,
-    write_files,
-    write_parquet,
-    write_tars,
-    write_tfrecords,
-)  # fmt: skip
+from tests.support.routes import Sample, samples
 from tests.support.sample import SampleData
 from tfpipe import load_config
 
@@ -43,7 +35,7 @@ def _table(path: str, write: Callable[[Path, str, list[Sample]], object]) -> Cal
 
 
 def _coco(root: Path, url: str) -> dict[str, Any]:
-    source = _table("*.json", lambda path, _, chosen: write_coco(path, chosen))(root, url)
+    source = _table("*.json", lambda path, _, chosen: routes.write_coco(path, chosen))(root, url)
     return {**source, "images": str(root / "train/images"), "test_images": str(root / "test/images")}
 
 
@@ -57,7 +49,7 @@ def _shards(kind: str, write: Callable[[Path, list[Sample]], object]) -> Callabl
 
 
 def _tars_of_urls(root: Path, url: str) -> dict[str, Any]:
-    source = _shards("webdataset", write_tars)(root, url)
+    source = _shards("webdataset", routes.write_tars)(root, url)
     paths = {key: Path(source[key]).relative_to(root) for key in ("path", "test_path")}
     return {**source, **{key: f"{url}/{path}/train-{{0000..0002}}.tar" for key, path in paths.items()}}
 
@@ -65,13 +57,13 @@ def _tars_of_urls(root: Path, url: str) -> dict[str, Any]:
 # Of the pictures that `samples` draws: the kind of source with its paths, by the form's name.
 FORMS: dict[str, Callable[[Path, str], dict[str, Any]]] = {
     "folders": _folders,
-    "csv": _table("*.csv", lambda path, _, chosen: write_csv(path, chosen, path.with_suffix("") / "images")),
-    "parquet": _table("*.parquet", lambda path, _, chosen: write_parquet(path, chosen)),
+    "csv": _table("*.csv", lambda path, _, chosen: routes.write_csv(path, chosen, path.with_suffix("") / "images")),
+    "parquet": _table("*.parquet", lambda path, _, chosen: routes.write_parquet(path, chosen)),
     "coco": _coco,
-    "tar": _shards("webdataset", write_tars),
-    "tar with xml": _shards("webdataset", lambda folder, chosen: write_tars(folder, chosen, notes="xml")),
-    "tfrecord": _shards("tfrecord", write_tfrecords),
-    "url": _table("*.csv", lambda path, url, chosen: write_csv(path, chosen, f"{url}/{path.stem}/images")),
+    "tar": _shards("webdataset", routes.write_tars),
+    "tar with xml": _shards("webdataset", lambda folder, chosen: routes.write_tars(folder, chosen, notes="xml")),
+    "tfrecord": _shards("tfrecord", routes.write_tfrecords),
+    "url": _table("*.csv", lambda path, url, chosen: routes.write_csv(path, chosen, f"{url}/{path.stem}/images")),
     "tar at url": _tars_of_urls,
 }
 SERVED = ("url", "tar at url")
@@ -85,7 +77,7 @@ def write_data(form: str, sample: SampleData, folder: Path, url: str) -> dict[st
     tree = folder / "tree"
     if form in FORMS:
         for split, count in SPLITS.items():
-            write_files(tree / split, samples(count))
+            routes.write_files(tree / split, samples(count))
         data: dict[str, Any] = {**LOOSE, "source": FORMS[form](tree, url), "index": str(folder / "indexes")}
         data |= {"label_source": "object"} if form == "coco" else {}
         return data | ({"remote": {"retries": 5, "timeout_s": 5}} if form in SERVED else {})

@@ -14,14 +14,11 @@ from tfpipe.training.skipping import BAD_FILES
 
 
 class TrainLogs:
-    """The run of train.py."""
-
     def __init__(self, run_dir: Path, _: str) -> None:
         """Takes the run's folder."""
         self.run_dir, self.progress = run_dir, run_dir / "positions-0.csv"
 
     def start(self, ranks: int, config: Path, overrides: tuple[str, ...], environ: Any) -> subprocess.Popen[str]:
-        """Starts the run, or resumes it."""
         words = [word for option in overrides for word in ("--set", option)]
         return train(ranks, "-c", config, "-l", self.run_dir, "--resume", "auto", *words, **environ)
 
@@ -32,15 +29,12 @@ class TrainLogs:
         return 0
 
     def steps(self) -> int:
-        """Returns the steps that the logs have reached."""
         return steps(self.run_dir)
 
     def saved(self) -> int:
-        """Returns the steps of the last checkpoint."""
         return max((int(path.stem[5:]) for path in self.run_dir.glob("checkpoints/step-*.npz")), default=0)
 
     def used(self) -> Counter[tuple[int, int]]:
-        """Counts how often each (position, crop) was trained."""
         return Counter((position, crop) for _, position, crop in trained(self.run_dir))
 
     def left_out(self) -> set[int]:
@@ -77,7 +71,6 @@ class ConsumerLogs:
         self.run_dir, self.kind, self.progress = run_dir, kind, run_dir / USED
 
     def start(self, ranks: int, config: Path, overrides: tuple[str, ...], environ: Any) -> subprocess.Popen[str]:
-        """Starts the consumer; it continues from what it has saved."""
         command = (*WARM, "-m", "tests.chaos.consumers", config, self.run_dir, self.kind, *overrides)
         return start(*command, **environ) if ranks == 1 else start_ranks(ranks, *command, **environ)
 
@@ -88,13 +81,11 @@ class ConsumerLogs:
         return json.loads(self.progress.read_text()) if self.progress.exists() else empty
 
     def steps(self) -> int:
-        """Returns the steps until the last save."""
         return self._read()["step"]
 
     saved = steps
 
     def used(self) -> Counter[tuple[int, int]]:
-        """Counts how often each (position, crop) was used."""
         return Counter((position, crop) for position, crop in self._read()["used"])
 
     def left_out(self) -> set[int]:

@@ -53,7 +53,6 @@ class Plan(NamedTuple):
 
 
 def draw(seed: int) -> Plan:
-    """Draws the plan of a number."""
     rng = random.Random(seed)
     source = rng.choice(SOURCES)
     scope = rng.choice(("global", "global", "shard"))

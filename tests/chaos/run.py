@@ -38,8 +38,6 @@ def _wait_for(done: Callable[[], object]) -> None:
 
 
 class Story:
-    """A run in a folder of its own."""
-
     def __init__(self, plan: Plan, sample: SampleData, folder: Path) -> None:
         """Writes the data into `folder`."""
         self.plan, self.folder = plan, folder
@@ -77,7 +75,6 @@ class Story:
         return config
 
     def carry_out(self) -> None:
-        """Runs all commands and checks what they leave."""
         try:
             for number, leg in enumerate([*self.plan.legs, Leg(self.plan.ranks, "", 0)]):
                 # More epochs for each, lest a command that its fault did not end leaves nothing to do.

@@ -6,6 +6,5 @@ import tensorflow as tf
 
 
 def pause(images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Passes a batch on after 40 ms."""
     tf.py_function(lambda: time.sleep(0.04), [], [])
     return images, labels

@@ -11,14 +11,6 @@ from tests.support.sources import write_config
 from tfpipe.cli import main
 
 TRAIN, TEST = samples(9), samples(40)[12::13]
-COMMANDS = {
-    "check": ["check", "--split", "all", "--processes", "1"],
-    "order": ["order"],
-    "pack": ["pack", "--split", "all", "--out", "OUT"],
-    "view": ["view", "-o", "OUT/grid.png", "--count", "4"],
-    "view --boxes": ["view", "--boxes", "-o", "OUT/grid.png", "--count", "4"],
-    "bench": ["bench", "--seconds", "0.2", "--repeats", "1"],
-}
 
 
 @pytest.fixture
@@ -37,12 +29,6 @@ def overrides(said: str) -> list[str]:
     return shlex.split(advice)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_works(command: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [word.replace("OUT", str(config.parent / "out")) for word in COMMANDS[command]]
-    assert main([*words, "-c", str(config)]) == 0, capsys.readouterr().err
-
-
 @pytest.mark.parametrize("command", [["stage"], ["check", "--fix-list"]])
 def test_the_advised_arguments_train_on_the_same_images(
     command: list[str], config: Path, capsys: pytest.CaptureFixture[str]
@@ -59,15 +45,6 @@ def test_the_advised_arguments_train_on_the_same_images(
     advised = overrides(capsys.readouterr().out)
     assert order(*advised) == expected
     assert main(["check", "-c", str(config), "--processes", "1", *advised]) == 0
-
-
-def test_the_index_is_refused_because_there_is_nothing_to_index(
-    config: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for more in ([], ["--verify"], ["--set", "data.annotations=none"]):
-        assert main(["index", "-c", str(config), "--processes", "1", *more]) == 2
-        refusal = f"{config.parent}/flowers/train is a folder of images in no known layout, so it has no XML and needs"
-        assert refusal in capsys.readouterr().err
 
 
 def test_a_folder_in_a_known_layout_is_indexed(config: Path) -> None:

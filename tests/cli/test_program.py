@@ -18,8 +18,6 @@ from tfpipe.cli import main
 
 
 class Command(NamedTuple):
-    """Runs commands in this process."""
-
     capsys: pytest.CaptureFixture[str]
 
     def __call__(self, *args: str | Path) -> Finished:
@@ -92,23 +90,9 @@ def test_a_run_prints_its_progress_and_leaves_what_is_promised(
     assert again == (2, "", f"tfpipe: error: {tmp_path / 'run'} {said}\n")
 
 
-@pytest.mark.parametrize(
-    "sections",
-    [
-        {
-            "training": {"precision": "mixed_bfloat16"},
-            "data": {"crop": "random_resized", "dtype": "float32", "flip": True},
-            "loss": {"args": {"label_smoothing": 0.1}},
-        },
-        {"training": {"precision": "mixed_float16"}, "data": {"crop": "center", "num_channels": 1}},
-        pytest.param(
-            {"model": {"name": "MobileNet", "args": {"alpha": 0.25}}},
-            marks=pytest.mark.full("takes long to trace; test_models.py builds networks of Keras"),
-        ),
-    ],
-    ids=["bfloat16", "float16", "MobileNet"],
-)
-def test_options_train_together(sample: SampleData, tmp_path: Path, sections: dict) -> None:
+def test_options_train_together(sample: SampleData, tmp_path: Path) -> None:
+    data = {"crop": "random_resized", "dtype": "float32", "flip": True}
+    sections = {"training": {"precision": "mixed_bfloat16"}, "data": data, "loss": {"args": {"label_smoothing": 0.1}}}
     path = sample.config(tmp_path / "c.json", **sections)
     done = run_train("-c", path, "-l", tmp_path / "run", "-n", "3", "--interop", "2", "--intraop", "1")
     assert done.code == 0, done.err
@@ -151,33 +135,19 @@ def test_no_argument_is_ignored_because_of_another(
     ("data", "message"),
     [
         ({"batch_sise": 3}, "data.batch_sise: unknown key; did you mean data.batch_size?"),
-        ({"batch_size": "many"}, 'data.batch_size: received "many"; accepted: a valid integer'),
         ({"train_filelist": "/no/such/list.txt"}, "cannot read the filelist /no/such/list.txt: No such file"),
-        ({"train_filelist": "empty.txt"}, "empty.txt holds no line"),
         ({"test_label_file": None}, "have a label that is no class"),
-        ({"num_classes": 3}, "data.num_classes is 3, but there are 8 classes"),
-        ({"layout": "voc"}, "is in no folder JPEGImages"),
     ],
 )
 def test_a_mistake_is_one_clear_message_and_exit_code_2(
     sample: SampleData, tmp_path: Path, tfpipe_command: Command, data: dict, message: str
 ) -> None:
-    (tmp_path / "empty.txt").write_text("\n \n")
     config = sample.config(tmp_path / "c.json", data=data)
     code, out, err = tfpipe_command("train", "-c", config, "-l", tmp_path / "run")
     assert code == 2
     assert message in err and err.startswith("tfpipe: error: ")
     assert (out, err.count("tfpipe: error: ")) == ("", 1)
     assert not (tmp_path / "run/metrics.jsonl").exists()
-
-
-def test_a_run_time_failure_names_the_file_and_exits_with_1(sample: SampleData, tmp_path: Path) -> None:
-    (tmp_path / "list.txt").write_text(sample.train.read_text().replace("_0.JPEG", "_gone.JPEG"))
-    data = {"train_filelist": "list.txt", "test_filelist": None, "crop": "full"}
-    done = run_train("-c", sample.config(tmp_path / "c.json", data=data), "-l", tmp_path / "run")
-    assert done.code == 1
-    assert "rank 0: cannot use" in done.err and "_gone.JPEG" in done.err
-    assert "Traceback" not in done.err
 
 
 def test_config_prints_the_resolved_config_and_the_schema(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.gathers import on_all
 from tfpipe.collectives import hub as hub_module
 from tfpipe.collectives import rendezvous
 from tfpipe.collectives.hub import Hub
@@ -21,26 +22,19 @@ WAIT_S = 30
 
 def run(size: int, work: Callable[[Hub], Any], folder: Path) -> list[Any]:
     """Returns what `work` returned or raised on each rank."""
-    results: list[Any] = [None] * size
 
-    def rank(number: int) -> None:
+    def rank(number: int) -> Any:
         try:
             hub, seen = rendezvous.connect(Launch("torchrun", number, size), folder, WAIT_S)
             assert seen == size
             try:
-                results[number] = work(hub)
+                return work(hub)
             finally:
                 hub.close()
         except Exception as error:
-            results[number] = error
+            return error
 
-    threads = [threading.Thread(target=rank, args=(number,)) for number in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(WAIT_S)
-        assert not thread.is_alive()
-    return results
+    return on_all(rank, range(size))
 
 
 @pytest.fixture(autouse=True)

@@ -57,10 +57,7 @@ def config_of(tree: Path, **data: object) -> Config:
     return load_config(tree / "c.json")
 
 
-@pytest.mark.parametrize(
-    ("decoder", "channels"),
-    [("native", 3), ("graph", 3), pytest.param("native", 1, marks=pytest.mark.full("skipping below says the same"))],
-)
+@pytest.mark.parametrize(("decoder", "channels"), [("native", 3), ("graph", 3)])
 def test_training_stops_at_each_and_says_why(tree: Path, decoder: str, channels: int) -> None:
     data = config_of(tree, decoder=decoder, num_channels=channels).data
     split = load_split(data, "train", ALONE)
@@ -86,14 +83,7 @@ def test_training_stops_at_each_and_says_why(tree: Path, decoder: str, channels:
     assert next(crops).images.shape[0] == 1, "the good one, to the end"
 
 
-@pytest.mark.parametrize(
-    ("decoder", "channels"),
-    [
-        ("native", 1),
-        ("graph", 3),
-        pytest.param("native", 3, marks=pytest.mark.full("training above stops at the same, and skipping is the same")),
-    ],
-)
+@pytest.mark.parametrize(("decoder", "channels"), [("native", 1), ("graph", 3)])
 def test_skipping_leaves_out_exactly_these(tree: Path, decoder: str, channels: int) -> None:
     """Nothing else of a batch that shares a call with them is missing."""
     how = {"on_error": "skip", "batch_size": 8, "num_parallel_readers": "auto"}
@@ -124,22 +114,14 @@ def same(said: str | None, expected: str | None) -> bool:
     return said.startswith(start) and said.endswith(end)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["no end of image", pytest.param("document type", marks=pytest.mark.full("in training above, with these words"))],
-)
-def test_the_command_ends_with_code_1_and_the_same_words(
-    tree: Path, capfd: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_the_command_ends_with_code_1_and_the_same_words(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Also where only the decoder that met the damage, below the crop, sees it."""
-    number = next(number for number, fault in enumerate(FAULTS) if fault.name == name)
-    (tree / "one.txt").write_text(
-        "".join(f"JPEGImages/n01/{stem(each)}.jpg\n" for each in (len(FAULTS), number, len(FAULTS)))
-    )
+    number = next(number for number, fault in enumerate(FAULTS) if fault.name == "no end of image")
+    lines = [f"JPEGImages/n01/{stem(each)}.jpg\n" for each in (len(FAULTS), number, len(FAULTS))]
+    (tree / "one.txt").write_text("".join(lines))
     config_of(tree, train_filelist="one.txt", batch_size=2, decoder="native", num_parallel_readers="auto")
     assert main(["view", "-c", str(tree / "c.json"), "-o", str(tree / "x.png"), "--count", "3"]) == 1
-    folder, suffix = ("JPEGImages", "jpg") if number < len(IMAGES) else ("Annotations", "xml")
-    own = str(tree / folder / "n01" / f"{stem(number)}.{suffix}")
+    own = str(tree / f"JPEGImages/n01/{stem(number)}.jpg")
     reason = FAULTS[number].says.replace("PATH", own)
     last = capfd.readouterr().err.splitlines()[-1]
     assert last == f"tfpipe: error: rank 0: cannot use {own} of the train data: {reason}; {WHAT_TO_DO}"
@@ -166,9 +148,3 @@ def test_check_says_that_what_stops_training_does(checked: Checked) -> None:
         # A kind that says all there is to say needs no reason.
         if stops[item]:
             assert checked.reasons.get(item) or fault.codes == {"no image"}, fault.name
-
-
-def test_there_are_enough_of_them() -> None:
-    assert len({fault.name for fault in IMAGES}) == len(IMAGES)
-    assert len({fault.name for fault in XMLS}) == len(XMLS)
-    assert sum(fault.says is not None for fault in FAULTS) >= 40

@@ -33,7 +33,6 @@ class Pair(NamedTuple):
     pids: Callable[[], dict[int, int]]
 
     def signal(self, number: signal.Signals) -> None:
-        """Sends a signal to rank 1."""
         os.kill(self.pids()[1], number)
 
 

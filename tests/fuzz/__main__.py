@@ -1,6 +1,5 @@
 """Changed files at random through the readers: python -m tests.fuzz xmls 100000; pictures 20000; jpegs 1000000.
 
-`operations 10000` applies random operations to random crops.
 `packs 10000`, `catalogs`, `tables` and `states` damage and forge what tfpipe has stored.
 `sanitized 3600` decodes changed JPEGs under sanitizers for 3,600 seconds of CPU time.
 `folder 4000 --folder DIR` decodes the JPEGs of a folder, at most 4,000, as they are.
@@ -12,8 +11,7 @@ import argparse
 import time
 from pathlib import Path
 
-from tests.fuzz.jpegs import compare_folder, fuzz_generated, fuzz_jpegs
-from tests.fuzz.operations import fuzz_operations
+from tests.fuzz.jpegs import compare_folder, fuzz_jpegs
 from tests.fuzz.pictures import fuzz_pictures
 from tests.fuzz.sanitized import fuzz_sanitized
 from tests.fuzz.stored import fuzz_catalogs, fuzz_packs, fuzz_states, fuzz_tables
@@ -23,8 +21,6 @@ KINDS = {
     "xmls": fuzz_xmls,
     "pictures": fuzz_pictures,
     "jpegs": fuzz_jpegs,
-    "generated": fuzz_generated,
-    "operations": fuzz_operations,
     "sanitized": fuzz_sanitized,
     "packs": fuzz_packs,
     "catalogs": fuzz_catalogs,

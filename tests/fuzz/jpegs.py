@@ -1,4 +1,4 @@
-"""JPEGs through the native core: to the bytes of libjpeg-turbo, or, if they were changed, to these or a refusal."""
+"""JPEGs through the native core: changed ones, and those of a folder: libjpeg-turbo's bytes, or a refusal."""
 
 import random
 import tempfile
@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
-from PIL import Image
 
 from tests.support.core import (
     DAMAGED,
@@ -16,106 +14,16 @@ from tests.support.core import (
     Core,
     build_core,
     generated_jpeg,
-    generated_pixels,
     plain_reference,
-    progressive_jpeg,
     reference,
     window_of,
 )
-from tests.support.images import decoded, encoded, inks_of, of_jfif_2, sampled
 from tests.support.scans import random_jpeg
 from tfpipe.data.images.headers import header_of
-from tfpipe.data.images.windows import decode_image
 from tfpipe.native import KERNELS
 
 # Generated files that are changed; sides in pixels at most.
 FILES, SIDE = 200, 80
-# Sampling factors that the core refuses: chroma thrice or four times as coarse, finer than the luma, or of two kinds.
-FACTORS = (
-    (0x41, 0x11, 0x11),
-    (0x14, 0x11, 0x11),
-    (0x42, 0x11, 0x11),
-    (0x31, 0x11, 0x11),
-    (0x11, 0x21, 0x21),
-    (0x22, 0x21, 0x12),
-    (0x22, 0x11, 0x21),
-)
-# Levels by which TensorFlow's inks may differ from Pillow's: it cuts off where Pillow rounds.
-INK_LEVELS = 1
-Window = tuple[int, int, int, int]
-
-
-def fuzz_generated(count: int, seed: int) -> Counter[str]:
-    """Counts generated JPEGs by kind of decode; all of them must be libjpeg-turbo's, to the bit.
-
-    Those of kinds that the core refuses are decoded by TensorFlow, which has to give Pillow's pixels. A window of
-    the others is also decoded by entry points and from coefficients.
-
-    Raises:
-        AssertionError: the core refuses another JPEG, or a pixel differs.
-    """
-    outcomes: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as folder:
-        core = Core(build_core(Path(folder)))
-        for number in range(count):
-            draw, where = random.Random(f"{seed} {number}"), f"file {number} of seed {seed}"
-            decode = {5: _decode_refused, 6: _decode_inks}.get(number % 8, _decode_generated)
-            outcomes.update(decode(core, draw, number, where))
-    return outcomes
-
-
-def _decode_generated(core: Core, draw: random.Random, number: int, where: str) -> list[str]:
-    """Compares a JPEG, and a window of it in each form; returns what it is."""
-    side = draw.choice((20, 120, 120, 600))
-    if number % 4 == 3:
-        jpeg, size = random_jpeg(draw, min(side, SIDE))
-    else:
-        jpeg, size = progressive_jpeg(draw, side) if number % 8 == 1 else generated_jpeg(draw, side)
-    channels, mirror = draw.choice((3, 3, 3, 1)), draw.random() < 0.5
-    level = core.library.tfpipe_use_simd(draw.choice((0, 1, 1)))
-    pixels = core.whole(jpeg, size, channels)
-    assert not isinstance(pixels, int), f"{where} is refused: {pixels}"
-    expected = reference(jpeg, channels)
-    assert (pixels == expected).all(), f"{where} differs"
-    window = top, left, height, width = window_of(draw, size)
-    expected = expected[top : top + height, left : left + width]
-    expected = expected[:, ::-1] if mirror else expected
-    forms = {"alone": (jpeg, None)}
-    if entries := core.entries(jpeg, draw.randint(1, 12)):
-        forms["by entry points"] = jpeg, entries
-    if stored := core.store(jpeg):
-        forms["from coefficients"] = stored, None
-    for form, (source, entries) in forms.items():
-        crop = core.crops(source, size, [window], window[2:], channels, [mirror], entries)
-        assert not isinstance(crop, int), f"window {window} of {where} is refused {form}: {crop}"
-        assert (crop[0] == expected).all(), f"window {window} of {where} differs {form}"
-    several = jpeg.count(b"\xff\xda") > 1 or b"\xff\xc2" in jpeg
-    name = f"{'simd' if level else 'plain'}, {channels} channels, {'several scans' if several else 'one scan'}"
-    return [name, *(form for form in forms if form != "alone")]
-
-
-def _decode_refused(core: Core, draw: random.Random, _: int, where: str) -> list[str]:
-    """Compares a JPEG of other sampling factors or another version of JFIF, which the core has to refuse."""
-    size, kind = (draw.randint(1, SIDE), draw.randint(1, SIDE)), draw.choice(("factors", "version"))
-    if kind == "factors":
-        jpeg = sampled(size, *draw.choice(FACTORS), seed=draw.getrandbits(30))
-    else:
-        options = {"quality": draw.randint(1, 100), "progressive": draw.random() < 0.3}
-        jpeg = of_jfif_2(encoded(Image.fromarray(generated_pixels(draw, *size)), **options))
-    assert core.whole(jpeg, size) == REFUSED, f"{where}, of {kind}, is decoded"
-    assert (decode_image(tf.constant(jpeg), 3).numpy() == decoded(jpeg)).all(), f"{where}, of {kind}, differs"
-    return [f"{kind}: refused, equal by the fallback"]
-
-
-def _decode_inks(core: Core, draw: random.Random, _: int, where: str) -> list[str]:
-    """Compares a CMYK or YCCK JPEG with TensorFlow's pixels, and these with Pillow's."""
-    size = draw.randint(1, SIDE), draw.randint(1, SIDE)
-    jpeg = inks_of(draw, size)
-    core.library.tfpipe_use_simd(draw.choice((0, 1, 1)))
-    expected = decode_image(tf.constant(jpeg), 3).numpy()
-    assert np.array_equal(core.whole(jpeg, size), expected), f"{where}, of inks, differs"
-    assert abs(expected.astype(int) - decoded(jpeg)).max() <= INK_LEVELS, f"{where}, of inks, differs from Pillow's"
-    return ["inks"]
 
 
 def fuzz_jpegs(count: int, seed: int) -> Counter[str]:

@@ -51,8 +51,3 @@ def write_corpus(folder: Path, seed: int = 0, count: int = 60) -> list[Path]:
             draw.randbytes(ASKED_BYTES) + (inks_of(draw, size) if number % 4 == 3 else make(draw, side)[0])
         )
     return paths
-
-
-def _inks(draw: random.Random, side: int) -> tuple[bytes, tuple[int, int]]:
-    size = draw.randint(1, side), draw.randint(1, side)
-    return inks_of(draw, size), size

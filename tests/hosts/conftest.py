@@ -19,7 +19,6 @@ class Lab(NamedTuple):
     run_dir: Path
 
     def settings(self, **settings: str) -> dict[str, str]:
-        """Settings of a job script."""
         own = {"VENV": str(self.hosts.folder), "CONFIG": str(self.config), "RUN": str(self.run_dir)}
         return {**own, **settings}
 

@@ -43,7 +43,6 @@ def loader(dataset: tf.data.Dataset, **how: bool) -> DataLoader:
 
 
 def address(tensor: tf.Tensor) -> int:
-    """Returns where its contents are."""
     return np.asarray(memoryview(tensor)).ctypes.data
 
 

@@ -143,7 +143,6 @@ def mpirun() -> str:
 
 
 def trained(cluster: Cluster) -> str:
-    """The words of a rank."""
     python = f"{cluster.environ['VENV']}/bin/python"
     train = f"train.py -c c.json -l {cluster.run_dir} --resume auto"
     return f"{python} {train} --set training.epochs=2"
@@ -292,11 +291,7 @@ def test_a_run_is_told_to_save_before_the_walltime_is_over(pretending: Cluster, 
 @pytest.mark.parametrize(
     ("script", "settings", "words"),
     [
-        (
-            "slurm",
-            {"GPUS": "--gpus-per-task=1 --gpu-bind=closest"},
-            "--gpus-per-task=1 --gpu-bind=closest --cpu",
-        ),
+        ("slurm", {"GPUS": "--gpus-per-task=1 --gpu-bind=closest"}, "--gpus-per-task=1 --gpu-bind=closest --cpu"),
         ("pbs", {"CPU_BIND": "list:24-31:16-23:8-15:0-7"}, "--depth 8 --cpu-bind list:24-31:16-23:8-15:0-7 "),
         ("flux", {"GPUS": ""}, "--cores-per-task=16 --setopt=cpu-affinity=per-task --setopt=exit"),
     ],
@@ -375,8 +370,7 @@ print("fine", find_launch().launcher, world.gather(world.rank))
 
 
 @pytest.mark.parametrize(
-    ("launcher", "backend"),
-    [*itertools.product(("aprun", "srun"), ("horovod", "tensorflow")), ("flux", "tensorflow")],
+    ("launcher", "backend"), [*itertools.product(("aprun", "srun"), ("horovod", "tensorflow")), ("flux", "tensorflow")]
 )
 def test_ranks_find_each_other_under(
     cluster: Cluster, launcher: str, backend: str, monkeypatch: pytest.MonkeyPatch

@@ -9,7 +9,6 @@ from tests.support.core import Core, build_core
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Builds the core as a shared library."""
     return build_core(tmp_path_factory.mktemp("core"))
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.fuzz.operations import DIFFER, KINDS, random_case
-from tests.support.augment import augmix, operation, random_operation, reference
+from tests.support.augment import DIFFER, KINDS, augmix, operation, random_case, random_operation, reference
 from tests.support.core import ARGUMENT, SANITIZERS, WARNINGS, Core, core_sources, generated_pixels
 from tests.support.examples import examples
 from tfpipe import native
@@ -91,12 +90,6 @@ def test_values_that_are_not_accepted_are_refused(core: Core, one: np.ndarray) -
 def test_crops_of_other_shapes_are_refused(core: Core, shape: tuple[int, int, int]) -> None:
     one = operation(Operation.IDENTITY)
     assert core.library.tfpipe_operate(core.scratch, None, *shape, one.ctypes.data, 1) == ARGUMENT
-
-
-def test_largest_blurs_are_those_of_half_a_kernel_below_the_side(core: Core) -> None:
-    pixels = generated_pixels(random.Random(4), 6, 4)
-    one = operation(Operation.BLUR, 7, 11, 30, 30)
-    assert abs(core.operate(pixels, one).astype(int) - reference(pixels, one[0])).max() <= 1
 
 
 def test_noise_is_normal_and_its_seeds_differ(core: Core) -> None:

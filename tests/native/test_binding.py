@@ -44,11 +44,7 @@ def test_targets_have_five_numbers_a_view_within_their_ranges() -> None:
 
 
 def called(
-    jpegs: list[bytes],
-    images: list[int],
-    windows: list[list[int]],
-    sizes: object = None,
-    flips: tuple[bool, ...] = (),
+    jpegs: list[bytes], images: list[int], windows: list[list[int]], sizes: object = None, flips: tuple[bool, ...] = ()
 ) -> tuple[np.ndarray, np.ndarray]:
     sizes = [FULL] * len(jpegs) if sizes is None else sizes
     numbers, mirrored = tf.constant(images, tf.int64), tf.constant(flips, tf.bool)

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.fuzz.operations import KINDS, random_case
-from tests.support.augment import random_operation
+from tests.support.augment import KINDS, random_case, random_operation
 from tests.support.core import WARNINGS, core_sources, generated_jpeg, generated_pixels
 from tests.support.examples import examples
 from tfpipe.native import KERNELS, core
@@ -143,7 +142,6 @@ def build(folder: Path, compiler: str, *inputs: str) -> str:
 
 @pytest.fixture(scope="module")
 def here(library: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Builds the program for this machine."""
     return [build(tmp_path_factory.mktemp("here"), "cc", str(library))]
 
 

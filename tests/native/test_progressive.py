@@ -3,9 +3,7 @@
 import random
 import struct
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.support.core import DAMAGED, REFUSED, Core, progressive_jpeg, reference
@@ -183,14 +181,3 @@ def test_damage_is_noticed_if_libjpeg_turbo_does(core: Core, source: str) -> Non
             assert (pixels == reference(changed)).all()
             accepted += 1
     assert accepted
-
-
-def test_both_kinds_of_instructions_give_the_same_crops(library: Path) -> None:
-    draw, core = random.Random(7), Core(library)
-    for _ in range(examples(100)):
-        jpeg, size = random_jpeg(draw)
-        crops = []
-        for level in (0, 1):
-            core.library.tfpipe_use_simd(level)
-            crops.append(core.crops(jpeg, size, [(0, 0, *size)], (31, 29)))
-        assert np.array_equal(*crops)

@@ -104,24 +104,6 @@ def test_noise_too_is_within_a_level_of_sums_without_rounding(core: Core, kernel
         assert np.abs(crop - right).max() <= 1
 
 
-def test_the_kernels_are_not_each_other(core: Core) -> None:
-    pixels = np.asarray(picture(150, 160))
-    crops = {}
-    for kernel in KERNELS:
-        core.kernel = kernel
-        crops[kernel] = core.resize(pixels, [(0, 0, 150, 160)], (40, 60)).astype(int)
-    for number, kernel in enumerate(KERNELS):
-        for other in KERNELS[:number]:
-            assert np.abs(crops[kernel] - crops[other]).mean() > 0.5, (kernel, other)
-
-
-def test_antialiasing_changes_nothing_where_a_window_is_enlarged(core: Core) -> None:
-    pixels, crops = np.asarray(picture(50, 60)), []
-    for core.kernel in ("bilinear", "antialias"):
-        crops.append(core.resize(pixels, [(0, 0, 50, 60), (3, 5, 40, 40)], (50, 64), [False, True]))
-    assert (crops[0] == crops[1]).all()
-
-
 @pytest.mark.parametrize("kernel", ["antialias", "bicubic", "area"])
 def test_both_kinds_of_instructions_give_the_same_crops(library: Path, kernel: str) -> None:
     draw, core = random.Random(4), Core(library)

@@ -1,11 +1,11 @@
 """The members of a tar file as the C lists them: those of Python's tarfile, up to a header that is not ordinary."""
 
-import io
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from tests.support.routes import tar_bytes
 from tfpipe import native
 
 BLOCK = tarfile.BLOCKSIZE
@@ -13,11 +13,7 @@ BLOCK = tarfile.BLOCKSIZE
 
 def written(path: Path, sizes: dict[str, int]) -> bytes:
     """Writes a tar file of members of these sizes; returns its bytes."""
-    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
-        for name, size in sizes.items():
-            member = tarfile.TarInfo(name)
-            member.size = size
-            tar.addfile(member, io.BytesIO(b"x" * size))
+    path.write_bytes(tar_bytes({name: b"x" * size for name, size in sizes.items()}, tarfile.USTAR_FORMAT))
     return path.read_bytes()
 
 

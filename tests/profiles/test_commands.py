@@ -1,12 +1,10 @@
 """Every command that profiles/README.md, README.md's table and docs/ measure with runs, at its smallest size."""
 
-import importlib.util
 import re
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -198,7 +196,6 @@ def reader(data: Path, tmp_path: Path) -> Reader:
 
 
 def write_program(path: Path, line: str) -> None:
-    """Writes a shell script of one line."""
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"#!/bin/sh\n{line}\n")
     path.chmod(0o755)
@@ -239,16 +236,9 @@ def test_each_script_is_documented() -> None:
     ("command", "message"),
     [
         ("CUDA_VISIBLE_DEVICES= python profiles/gpu.py --out made", "torch sees no GPU here"),
-        ("CUDA_VISIBLE_DEVICES= python profiles/gpu.py --out made --framework jax", "jax sees no GPU here"),
-        ("python profiles/compare/run.py LIST --peers-python bare", "bare lacks cv2, grain, lxml, numpy, nvidia.dali"),
         ("python profiles/compare/run.py LIST --peers-python nowhere", "nowhere is no Python that runs"),
-        ("python profiles/packed/run.py LIST DIR --peers-python bare", "bare lacks array_record, ffcv, grain"),
-        ("python profiles/augment.py LIST --peers-python bare --peers 'dali plain'", "bare lacks nvidia.dali; install"),
-        ("python profiles/views.py LIST --peers-python bare", "bare lacks PIL, numpy, torch; install"),
         ("python profiles/packed/read_by_others.py DIR", "this Python lacks nvidia.dali; install"),
         ("PATH=/ python profiles/remote.py", "not on PATH: nginx, taskset; apt-get install nginx-light"),
-        ("PATH=/ python profiles/pixel_copies.py", "not on PATH: cc; install a C compiler"),
-        ("PATH=/ python profiles/scale/operations.py", "not on PATH: strace, mpirun; apt-get install"),
     ],
 )
 def test_what_is_missing_is_told(reader: Reader, command: str, message: str) -> None:
@@ -260,38 +250,3 @@ def test_what_is_missing_is_told(reader: Reader, command: str, message: str) -> 
     assert done.code == 1 and done.out == ""
     last = done.err.splitlines()[-1]
     assert message in last and "Traceback" not in done.err, done.err
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> ModuleType:
-    """A script of profiles/ as a module."""
-    path = PROFILES / request.param
-    monkeypatch.syspath_prepend(path.parent)
-    spec = importlib.util.spec_from_file_location(f"profiles_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    known = set(sys.modules)
-    spec.loader.exec_module(module)
-    # Other folders there have modules of the same names.
-    for name in set(sys.modules) - known:
-        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(PROFILES)):
-            del sys.modules[name]
-    return module
-
-
-@pytest.mark.parametrize("script", ["scale/measure.py"], indirect=True)
-def test_a_limit_that_cannot_be_set_is_told(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(script, "GROUPS", tmp_path / "nowhere")
-    script.check_limit(0)
-    with pytest.raises(SystemExit, match="nowhere cannot be written: --cores takes root"):
-        script.check_limit(0.7)
-
-
-@pytest.mark.parametrize("script", ["ranges.py"], indirect=True)
-def test_a_page_cache_that_cannot_be_emptied_is_told(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(script, "DROP", tmp_path / "nowhere")
-    with pytest.raises(SystemExit, match=r"nowhere cannot be written: .* takes root; --cached does without"):
-        script.main(script.argparse.Namespace(cached=False))

@@ -1,23 +1,10 @@
 """Archives made in code from pictures: the forms in which ImageNet is downloaded."""
 
-import io
-import tarfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.support.routes import Sample, as_xml
-
-
-def tar_bytes(members: Mapping[str, bytes] | Sequence[tuple[str, bytes]], form: int = tarfile.GNU_FORMAT) -> bytes:
-    """Returns a tar file of these members, in their order."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=form) as tar:
-        for name, contents in members.items() if isinstance(members, Mapping) else members:
-            member = tarfile.TarInfo(name)
-            member.size = len(contents)
-            tar.addfile(member, io.BytesIO(contents))
-    return buffer.getvalue()
+from tests.support.routes import Sample, as_xml, tar_bytes
 
 
 def class_tars(chosen: Sequence[Sample]) -> dict[str, bytes]:

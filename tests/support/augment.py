@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageEnhance, ImageOps
 
+from tests.support.core import generated_pixels
 from tfpipe.data.order.permutation import GAMMA, mix
 from tfpipe.native import OPERATION, Operation
 
@@ -19,13 +20,18 @@ FACTORS = {
 }
 # Kinds that take part of a sequence: tested as one.
 MIXES = {Operation.SAVE, Operation.ADD, Operation.LOAD}
+KINDS = [kind for kind in Operation if kind not in MIXES]
+SIDES = (1, 2, 3, 9, 40, 40, 40, 120)
+# Shares of levels that may differ by one; all others are equal. Torch sums a blur's products in float32, the core has 6
+# fractional bits between the directions. Pillow interpolates warps in double, the core in float32: a level that is
+# almost a whole number may be truncated to another. The quantiles of the noise have 12 fractional bits.
+DIFFER = {Operation.BLUR: 0.01, Operation.WARP: 0.001, Operation.ERASE_NOISE: 0.001}
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def operation(
     kind: int, *values: float, seed: int = 0, fill: tuple[int, ...] = (), interpolation: int = 0
 ) -> np.ndarray:
-    """Returns an OPERATION [1]."""
     made = np.zeros(1, OPERATION)
     made["kind"], made["seed"], made["interpolation"] = kind, seed, interpolation
     made["values"][0, : len(values)] = values
@@ -73,6 +79,15 @@ def _random_map(draw: random.Random, size: tuple[int, int]) -> tuple[float, ...]
     a, b, c, d = np.cos(angle), np.sin(angle), -np.sin(angle) + draw.uniform(-0.3, 0.3), np.cos(angle)
     x, y = width / 2, height / 2
     return a, b, x - a * x - b * y + 0.2 * shift[0], c, d, y - c * x - d * y + 0.2 * shift[1]
+
+
+def random_case(draw: random.Random, kind: Operation) -> tuple[np.ndarray, np.ndarray]:
+    """Returns a crop (uint8 [height, width, 1 or 3]), and an OPERATION [1] of the kind."""
+    size = draw.choice(SIDES), draw.choice(SIDES)
+    pixels = generated_pixels(draw, *size)
+    if draw.random() < 0.3:
+        pixels = np.ascontiguousarray(pixels[..., :1])
+    return pixels, random_operation(draw, kind, size)
 
 
 def reference(pixels: np.ndarray, one: np.ndarray) -> np.ndarray:

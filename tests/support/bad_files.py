@@ -16,13 +16,16 @@ from tfpipe.data.images.damage import REMEDY
 HEIGHT, WIDTH = 48, 64
 PICTURE = picture(HEIGHT, WIDTH, 7)
 GOOD = encoded(PICTURE)
-GOOD_XML = note(thing("<name>n01</name>", bndbox("4", "5", "40", "30")), size=sides(str(WIDTH), str(HEIGHT)))
+NAMED, SIDES = "<name>n01</name>", sides(str(WIDTH), str(HEIGHT))
+GOOD_XML = note(thing(NAMED, bndbox("4", "5", "40", "30")), size=SIDES)
+# Codes of `tfpipe check`, and messages.
+BAD_XML, UNDECODABLE, NO_IMAGE = {"bad xml"}, {"undecodable"}, {"no image"}
+NO_HEADER, NO_XML = "a JPEG without a whole header", "PATH is not XML: ..."
+DOCTYPE = "PATH has a document type (<!DOCTYPE), which may draw in other files: take it out"
 SCAN = GOOD.index(b"\xff\xda") + 14
 
 
 class Fault(NamedTuple):
-    """One bad file."""
-
     name: str
     contents: bytes | str | None
     """None: there is no such file."""
@@ -38,7 +41,6 @@ def patched(contents: bytes, at: int, new: bytes) -> bytes:
 
 
 def without(contents: bytes, marker: bytes) -> bytes:
-    """A JPEG without the segments of this marker."""
     while marker in contents:
         at = contents.index(marker)
         (length,) = struct.unpack(">H", contents[at + 2 : at + 4])
@@ -71,133 +73,82 @@ UNKNOWN = "Unknown image file format. One of JPEG, JPEG XL, PNG, GIF, BMP, WebP 
 IMAGES = [
     Fault("missing", None, "No such file or directory", {"missing"}),
     Fault("empty", b"", "the file is empty", {"empty"}),
-    Fault(
-        "one byte",
-        b"\xff",
-        UNKNOWN,
-        {"no image"},
-    ),
-    Fault(
-        "zeros",
-        bytes(4096),
-        f"{UNKNOWN}; it is nothing but zeros",
-        {"no image"},
-    ),
-    Fault("start of image only", GOOD[:3], "a JPEG without a whole header", {"undecodable"}),
-    Fault("100 bytes", GOOD[:100], "a JPEG without a whole header", {"undecodable"}),
+    Fault("zeros", bytes(4096), f"{UNKNOWN}; it is nothing but zeros", NO_IMAGE),
+    Fault("start of image only", GOOD[:3], NO_HEADER, UNDECODABLE),
     Fault("half", GOOD[: len(GOOD) // 2], "Premature end of JPEG file", {"truncated"}),
-    Fault("last 40 bytes gone", GOOD[:-40], "Premature end of JPEG file", {"truncated"}),
     Fault("no end of image", GOOD[:-2], "Premature end of JPEG file", {"truncated"}),
-    Fault("no scan", GOOD[: GOOD.index(b"\xff\xda")], "a JPEG without a whole header", {"undecodable"}),
+    Fault("no scan", GOOD[: GOOD.index(b"\xff\xda")], NO_HEADER, UNDECODABLE),
     Fault("no Huffman tables", without(GOOD, b"\xff\xc4"), None, set()),
-    Fault(
-        "no quantization tables", without(GOOD, b"\xff\xdb"), "Quantization table 0x00 was not defined", {"undecodable"}
-    ),
-    Fault("no frame", without(GOOD, b"\xff\xc0"), "a JPEG without a whole header", {"undecodable"}),
-    Fault("0 pixels high", patched(GOOD, FRAME + 5, b"\0\0"), "a JPEG without a whole header", {"undecodable"}),
+    Fault("no quantization tables", without(GOOD, b"\xff\xdb"), "Quantization table 0x00 was not defined", UNDECODABLE),
+    Fault("no frame", without(GOOD, b"\xff\xc0"), NO_HEADER, UNDECODABLE),
+    Fault("0 pixels high", patched(GOOD, FRAME + 5, b"\0\0"), NO_HEADER, UNDECODABLE),
     Fault(
         "3,600 megapixels in the header",
         gigapixel(),
         f"3600000000 pixels are more than data.max_pixels, 178956970{REMEDY}",
-        {"undecodable"},
+        UNDECODABLE,
     ),
-    Fault("300 scans", scans(PICTURE, 300), f"300 scans are more than data.max_scans, 100{REMEDY}", {"undecodable"}),
-    Fault(
-        "3,600 megapixels in a PNG's header",
-        huge_png(),
-        "PNG size too large for int: 60000 by 60000",
-        {"undecodable"},
-    ),
+    Fault("300 scans", scans(PICTURE, 300), f"300 scans are more than data.max_scans, 100{REMEDY}", UNDECODABLE),
+    Fault("3,600 megapixels in a PNG's header", huge_png(), "PNG size too large for int: 60000 by 60000", UNDECODABLE),
     Fault(
         "3,600 megapixels in a GIF's header",
         patched(GIF, 6, struct.pack("<HH", 60_000, 60_000)),
         "a GIF of more than 178956970 pixels, which is not decoded",
-        {"undecodable"},
+        UNDECODABLE,
     ),
-    Fault("12 bits", patched(GOOD, FRAME + 4, b"\x0c"), "Unsupported JPEG data precision 12", {"undecodable"}),
-    Fault("2 components", patched(GOOD, FRAME + 9, b"\x02"), "a JPEG without a whole header", {"undecodable"}),
+    Fault("12 bits", patched(GOOD, FRAME + 4, b"\x0c"), "Unsupported JPEG data precision 12", UNDECODABLE),
+    Fault("2 components", patched(GOOD, FRAME + 9, b"\x02"), NO_HEADER, UNDECODABLE),
     Fault("arithmetic coding in the header", patched(GOOD, FRAME, b"\xff\xc9"), None, {"damaged"}),
     Fault(
         "lossless in the header",
         patched(GOOD, FRAME, b"\xff\xc3"),
         "Unsupported JPEG process: SOF type 0xc3",
-        {"undecodable"},
+        UNDECODABLE,
     ),
-    Fault(
-        "text",
-        b"not an image",
-        UNKNOWN,
-        {"no image"},
-    ),
+    Fault("text", b"not an image", UNKNOWN, NO_IMAGE),
     Fault(
         "HTML",
         b"<!DOCTYPE html><html>404 Not Found</html>",
         f"{UNKNOWN}; it is HTML or XML, as a failed download leaves it",
-        {"no image"},
+        NO_IMAGE,
     ),
-    Fault(
-        "gzip",
-        gzip.compress(GOOD, mtime=0),
-        f"{UNKNOWN}; it is gzip-compressed",
-        {"no image"},
-    ),
-    Fault(
-        "ZIP",
-        b"PK\x03\x04" + bytes(100),
-        f"{UNKNOWN}; it is a ZIP archive",
-        {"no image"},
-    ),
-    Fault(
-        "PDF",
-        b"%PDF-1.4\n",
-        f"{UNKNOWN}; it is a PDF",
-        {"no image"},
-    ),
-    Fault(
-        "TIFF",
-        encoded(PICTURE, format="TIFF"),
-        f"{UNKNOWN}; it is a TIFF",
-        {"no image"},
-    ),
-    Fault("PNG cut off", PNG[: len(PNG) // 2], "Invalid PNG data, ...", {"undecodable"}),
+    Fault("gzip", gzip.compress(GOOD, mtime=0), f"{UNKNOWN}; it is gzip-compressed", NO_IMAGE),
+    Fault("ZIP", b"PK\x03\x04" + bytes(100), f"{UNKNOWN}; it is a ZIP archive", NO_IMAGE),
+    Fault("TIFF", encoded(PICTURE, format="TIFF"), f"{UNKNOWN}; it is a TIFF", NO_IMAGE),
+    Fault("PNG cut off", PNG[: len(PNG) // 2], "Invalid PNG data, ...", UNDECODABLE),
     Fault(
         "PNG with a wrong checksum",
         patched(PNG, 29, b"\0\0\0\0"),
         "Invalid PNG. Failed to initialize decoder",
-        {"undecodable"},
+        UNDECODABLE,
     ),
-    Fault(
-        "GIF cut off",
-        GIF[:60],
-        "Invalid GIF data ...",
-        {"undecodable"},
-    ),
+    Fault("GIF cut off", GIF[:60], "Invalid GIF data ...", UNDECODABLE),
     Fault(
         "BMP with a palette",
         encoded(PICTURE.quantize(32), format="BMP"),
         "a BMP with a palette, of 16 bits, or of colours in another order than BGR, which is not read as it should be: "
         "convert it",
-        {"undecodable"},
+        UNDECODABLE,
     ),
     Fault(
         "animated WebP",
         encoded(PICTURE, format="WEBP", save_all=True, append_images=[PICTURE.rotate(180)]),
         "an animated WebP, which is not read: convert it",
-        {"undecodable"},
+        UNDECODABLE,
     ),
     Fault("transparent WebP", encoded(with_alpha(PICTURE), format="WEBP"), None, {"not jpeg"}),
     Fault(
         "GIF of a small frame",
         patched(GIF, 6, struct.pack("<HH", PICTURE.width + 1, PICTURE.height)),
         "a GIF whose first frame is smaller than its screen, which is not read as it should be: convert it",
-        {"undecodable"},
+        UNDECODABLE,
     ),
     Fault("damaged scan", damaged_scan(), None, {"damaged"}),
     Fault(
         "bytes between segments",
         GOOD[:2] + b"\x01\x02\x03" + GOOD[2:],
         "Corrupt JPEG data: 3 extraneous bytes before marker 0xe0",
-        {"undecodable"},
+        UNDECODABLE,
     ),
     Fault("stray bytes in front of the end", GOOD[:-2] + b"\x11\x22\x33" + GOOD[-2:], None, set()),
     Fault("junk after the end", GOOD + b"junk" * 50, None, set()),
@@ -216,174 +167,66 @@ LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 10))
 XMLS = [
     Fault(
         "relative boxes",
-        note(thing("<name>n01</name>", bndbox("0.1", "0.2", "0.5", "1"))),
+        note(thing(NAMED, bndbox("0.1", "0.2", "0.5", "1"))),
         "PATH: all boxes are from 0 to 1, e.g. [0.2, 0.1, 1.0, 0.5] (ymin, xmin, ymax, xmax), so relative to the "
         "image's size; accepted: boxes in pixels, or a <size> of width 1 and height 1",
-        {"bad xml"},
+        BAD_XML,
     ),
-    Fault("empty", "", "PATH is not XML: ...", {"bad xml"}),
-    Fault(
-        "text",
-        "hello",
-        "PATH is not XML: ...",
-        {"bad xml"},
-    ),
-    Fault("zeros", b"\0" * 64, "PATH is not XML: ...", {"bad xml"}),
-    Fault(
-        "JPEG",
-        GOOD,
-        "PATH is not XML: ...",
-        {"bad xml"},
-    ),
-    Fault(
-        "cut off",
-        GOOD_XML[:-30],
-        "PATH is not XML: ...",
-        {"bad xml"},
-    ),
-    Fault(
-        "two documents",
-        GOOD_XML * 2,
-        "PATH is not XML: ...",
-        {"bad xml"},
-    ),
-    Fault(
-        "closed by another tag",
-        note(thing(more="<pose>Left</part>")),
-        "PATH is not XML: ...",
-        {"bad xml"},
-    ),
+    Fault("empty", "", NO_XML, BAD_XML),
+    Fault("cut off", GOOD_XML[:-30], NO_XML, BAD_XML),
     Fault(
         "another root",
         GOOD_XML.replace("annotation>", "labels>"),
         "PATH is no annotation: it is a <labels>, not an <annotation>",
-        {"bad xml"},
+        BAD_XML,
     ),
-    Fault("without a name", note(thing(name="")), "PATH: line 1: <object> without <name>", {"bad xml"}),
-    Fault(
-        "without xmin", note(thing(box=bndbox(xmin=None))), "PATH: line 1: <object> without <bndbox/xmin>", {"bad xml"}
-    ),
-    Fault("without a box", note(thing(box="")), "PATH: line 1: <object> without <bndbox/ymin>", {"bad xml"}),
+    Fault("without a name", note(thing(name="")), "PATH: line 1: <object> without <name>", BAD_XML),
+    Fault("without a box", note(thing(box="")), "PATH: line 1: <object> without <bndbox/ymin>", BAD_XML),
     Fault(
         "no number",
         note(thing(box=bndbox(ymax="tall"))),
         'PATH: line 1: <bndbox/ymax> is "tall", not a number',
-        {"bad xml"},
-    ),
-    Fault(
-        "infinite",
-        note(thing(box=bndbox(ymax="1e999"))),
-        'PATH: line 1: <bndbox/ymax> is "1e999", more pixels than an image has',
-        {"bad xml"},
-    ),
-    Fault(
-        "NaN", note(thing(box=bndbox(ymax="nan"))), 'PATH: line 1: <bndbox/ymax> is "nan", not a number', {"bad xml"}
+        BAD_XML,
     ),
     Fault(
         "width of 1e300",
         note(thing(), size=sides("1e300", "3")),
         'PATH: line 1: <size/width> is "1e300", more pixels than an image has',
-        {"bad xml"},
+        BAD_XML,
     ),
-    Fault(
-        "document type",
-        "<!DOCTYPE annotation>" + GOOD_XML,
-        "PATH has a document type (<!DOCTYPE), which may draw in other files: take it out",
-        {"bad xml"},
-    ),
+    Fault("document type", "<!DOCTYPE annotation>" + GOOD_XML, DOCTYPE, BAD_XML),
     Fault(
         "entity of a file",
         '<!DOCTYPE a [<!ENTITY e SYSTEM "file:///etc/passwd">]>' + note(thing("<name>&e;</name>")),
-        "PATH has a document type (<!DOCTYPE), which may draw in other files: take it out",
-        {"bad xml"},
-    ),
-    Fault(
-        "entity of the network",
-        '<!DOCTYPE a SYSTEM "http://127.0.0.1:9/a.dtd">' + GOOD_XML,
-        "PATH has a document type (<!DOCTYPE), which may draw in other files: take it out",
-        {"bad xml"},
+        DOCTYPE,
+        BAD_XML,
     ),
     Fault(
         "billion laughs",
         f'<!DOCTYPE a [<!ENTITY l0 "lol">{LAUGHS}]>' + note(thing("<name>&l9;</name>")),
-        "PATH is not XML: ...",
-        {"bad xml"},
-    ),
-    Fault(
-        "laughs in an attribute",
-        f'<!DOCTYPE a [<!ENTITY l0 "lol">{LAUGHS}]><annotation a="&l9;"></annotation>',
-        "PATH is not XML: ...",
-        {"bad xml"},
-    ),
-    Fault(
-        "unknown entity",
-        note(thing("<name>&nbsp;</name>")),
-        "PATH is not XML: ...",
-        {"bad xml"},
+        NO_XML,
+        BAD_XML,
     ),
     Fault(
         "too large",
         note(" " * MAX_BYTES),
         "PATH is too large for an annotation: 1000092 bytes, at most 1000000 are read",
-        {"bad xml"},
+        BAD_XML,
     ),
+    Fault("too deep", note("<a>" * 300 + "</a>" * 300), NO_XML, BAD_XML),
+    Fault("not in its encoding", note(thing("<name>\xe9</name>")).encode("latin-1"), NO_XML, BAD_XML),
+    Fault("UTF-16", GOOD_XML.encode("utf-16"), None, set()),
+    Fault("swapped", note(thing(NAMED, bndbox("40", "30", "4", "5")), size=SIDES), None, {"box swapped"}),
+    Fault("out of range", note(thing(NAMED, bndbox("-9", "5", "400", "30")), size=SIDES), None, {"box out of range"}),
+    Fault("empty box", note(thing(NAMED, bndbox("9", "5", "9", "30")), size=SIDES), None, {"box empty"}),
     Fault(
-        "too deep",
-        note("<a>" * 300 + "</a>" * 300),
-        "PATH is not XML: ...",
-        {"bad xml"},
+        "floats", note(thing(NAMED, bndbox("1e0", "5.0", "3.2e1", "+30.25")), size=sides("64.0", "48.")), None, set()
     ),
-    Fault(
-        "control character",
-        note(thing(more="<pose>\x07</pose>")),
-        "PATH is not XML: ...",
-        {"bad xml"},
-    ),
-    Fault(
-        "not in its encoding",
-        note(thing("<name>\xe9</name>")).encode("latin-1"),
-        "PATH is not XML: ...",
-        {"bad xml"},
-    ),
-    Fault(
-        "UTF-16",
-        GOOD_XML.encode("utf-16"),
-        None,
-        set(),
-    ),
-    Fault(
-        "swapped",
-        note(thing("<name>n01</name>", bndbox("40", "30", "4", "5")), size=sides(str(WIDTH), str(HEIGHT))),
-        None,
-        {"box swapped"},
-    ),
-    Fault(
-        "out of range",
-        note(thing("<name>n01</name>", bndbox("-9", "5", "400", "30")), size=sides(str(WIDTH), str(HEIGHT))),
-        None,
-        {"box out of range"},
-    ),
-    Fault(
-        "empty box",
-        note(thing("<name>n01</name>", bndbox("9", "5", "9", "30")), size=sides(str(WIDTH), str(HEIGHT))),
-        None,
-        {"box empty"},
-    ),
-    Fault(
-        "floats",
-        note(thing("<name>n01</name>", bndbox("1e0", "5.0", "3.2e1", "+30.25")), size=sides("64.0", "48.")),
-        None,
-        set(),
-    ),
-    Fault("no size", note(thing("<name>n01</name>"), size=""), None, {"no size"}),
-    Fault("size 0", note(thing("<name>n01</name>"), size=sides("0", "0")), None, {"no size"}),
-    Fault("another size", note(thing("<name>n01</name>"), size=sides("640", "480")), None, {"size differs"}),
-    Fault("no object", note(size=sides(str(WIDTH), str(HEIGHT))), None, {"no object"}),
-    Fault(
-        "another class", note(thing("<name>n02</name>"), size=sides(str(WIDTH), str(HEIGHT))), None, {"class differs"}
-    ),
-    Fault(
-        "unknown class", note(thing("<name>cow</name>"), size=sides(str(WIDTH), str(HEIGHT))), None, {"class unknown"}
-    ),
+    Fault("no size", note(thing(NAMED), size=""), None, {"no size"}),
+    Fault("size 0", note(thing(NAMED), size=sides("0", "0")), None, {"no size"}),
+    Fault("another size", note(thing(NAMED), size=sides("640", "480")), None, {"size differs"}),
+    Fault("no object", note(size=SIDES), None, {"no object"}),
+    Fault("another class", note(thing("<name>n02</name>"), size=SIDES), None, {"class differs"}),
+    Fault("unknown class", note(thing("<name>cow</name>"), size=SIDES), None, {"class unknown"}),
     Fault("file name %s", GOOD_XML.replace("<size>", "<filename>%s</filename><size>"), None, {"file name"}),
 ]

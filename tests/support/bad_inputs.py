@@ -7,8 +7,6 @@ DATA = {"train_filelist": "list.txt", "classes": ["n01", "n02"]}
 
 
 class Input(NamedTuple):
-    """An input that the user gave."""
-
     name: str
     files: dict[str, str | bytes | None]
     """Next to list.txt, which is good; None for a folder."""
@@ -65,30 +63,8 @@ INPUTS: list[Input] = [
         {**DATA, "classes": ["n01", "n02", "n01"]},
         'the class "n01" is there twice in data.classes',
     ),
-    Input(
-        "too many classes",
-        {},
-        {**DATA, "num_classes": 1},
-        "data.num_classes is 1, but there are 2 classes in data.classes",
-    ),
-    Input(
-        "no class file",
-        {},
-        {**DATA, "classes": "gone.txt"},
-        "cannot read PATH/gone.txt: No such file or directory",
-    ),
-    Input(
-        "an empty class file", {"classes.txt": "\n"}, {**DATA, "classes": "classes.txt"}, "no class in PATH/classes.txt"
-    ),
-    Input(
-        "no label file",
-        {},
-        LABELS,
-        "cannot read PATH/labels.txt: No such file or directory",
-    ),
-    Input(
-        "an empty label file", {"labels.txt": ""}, LABELS, "PATH/labels.txt holds no label for 3 of 3 images, e.g. a"
-    ),
+    Input("no class file", {}, {**DATA, "classes": "gone.txt"}, "cannot read PATH/gone.txt: No such file or directory"),
+    Input("no label file", {}, LABELS, "cannot read PATH/labels.txt: No such file or directory"),
     Input(
         "a label too few",
         {"labels.txt": "n01\nn01\n"},
@@ -108,28 +84,10 @@ INPUTS: list[Input] = [
         "PATH/labels.txt holds no label for 1 of 3 images, e.g. c",
     ),
     Input(
-        "an unknown label",
-        {"labels.txt": "a n01\nb n01\nc cow\n"},
-        LABELS,
-        '1 of 3 images have a label that is no class, e.g. PATH/JPEGImages/n02/c.jpg: "cow" (in PATH/labels.txt); the 2 classes are n01, n02 ...; for a flat val folder set data.test_label_file, e.g. to LOC_val_solution.csv',
-    ),
-    Input(
-        "labels that are a picture",
-        {"labels.txt": b"\xff\xd8\xff\xe0\x80"},
-        LABELS,
-        "cannot read PATH/labels.txt: it is a JPEG",
-    ),
-    Input(
         "two images of a name",
         {"list.txt": LIST + "JPEGImages/n02/a.jpg\n", "labels.txt": "a n01\n"},
         LABELS,
         "PATH/labels.txt goes by file names, but several images of the list are named a",
-    ),
-    Input(
-        "an empty solution file",
-        {"labels.txt": "ImageId,PredictionString\n"},
-        LABELS,
-        "PATH/labels.txt holds no label for 3 of 3 images, e.g. a",
     ),
     Input(
         "no JSON",
@@ -137,19 +95,7 @@ INPUTS: list[Input] = [
         "{'data': 1}",
         "the config PATH/c.json is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
     ),
-    Input(
-        "half a JSON",
-        {},
-        '{"data": {"train_filelist": "list.txt"',
-        "the config PATH/c.json is not JSON: Expecting ',' delimiter: line 1 column 39 (char 38)",
-    ),
     Input("an empty config", {}, "", "the config PATH/c.json is not JSON: Expecting value: line 1 column 1 (char 0)"),
-    Input(
-        "a list for a config",
-        {},
-        "[]",
-        "1 error in the config PATH/c.json:\n  the config: received []; accepted: an object",
-    ),
     Input("no data section", {}, "{}", "1 error in the config PATH/c.json:\n  data: is missing"),
     Input(
         "a misspelt key",
@@ -158,58 +104,9 @@ INPUTS: list[Input] = [
         "1 error in the config PATH/c.json:\n  data.bach_size: unknown key; did you mean data.batch_size?",
     ),
     Input(
-        "a batch of nothing",
-        {},
-        {**DATA, "batch_size": 0},
-        "1 error in the config PATH/c.json:\n  data.batch_size: received 0; accepted: greater than 0",
-    ),
-    Input(
-        "a batch in words",
-        {},
-        {**DATA, "batch_size": "many"},
-        '1 error in the config PATH/c.json:\n  data.batch_size: received "many"; accepted: a valid integer',
-    ),
-    Input(
-        "a crop of one side",
-        {},
-        {**DATA, "crop_image_size": [64]},
-        "1 error in the config PATH/c.json:\n  data.crop_image_size: received [64]; accepted: [height, width], or by "
-        "epoch [[0, 128], [6, 192]]",
-    ),
-    Input(
-        "two channels",
-        {},
-        {**DATA, "num_channels": 2},
-        "1 error in the config PATH/c.json:\n  data.num_channels: received 2; accepted: 1 or 3",
-    ),
-    Input(
-        "no such decoder",
-        {},
-        {**DATA, "decoder": "nvjpeg"},
-        "1 error in the config PATH/c.json:\n  data.decoder: received \"nvjpeg\"; accepted: 'auto', 'native' or 'graph'",
-    ),
-    Input(
-        "no such layout",
-        {},
-        {**DATA, "layout": "coco"},
-        "1 error in the config PATH/c.json:\n  data.layout: received \"coco\"; accepted: 'auto', 'ilsvrc', 'voc' or 'yolo' or an object",
-    ),
-    Input(
-        "objects without classes",
-        {},
-        {"train_filelist": "list.txt", "label_source": "object"},
-        '1 error in the config PATH/c.json:\n  data.label_source "object" and data.classes null: all ranks and runs must number the classes alike: set classes to a list or a file',
-    ),
-    Input(
         "an index that is not there",
         {},
         {**DATA, "annotations": "index"},
-        "there is no index PATH/list.index.parquet; make it with: tfpipe index -c CONFIG --split train",
-    ),
-    Input(
-        "a box file without an index",
-        {"boxes.csv": ""},
-        {**DATA, "train_box_file": "boxes.csv"},
         "there is no index PATH/list.index.parquet; make it with: tfpipe index -c CONFIG --split train",
     ),
 ]

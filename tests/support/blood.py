@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
+from tests.support.xmls import annotation
+
 
 def make_blood(root: Path) -> None:
     """A stand-in for BCCD in its layout: many red, some large purple and some small dark discs on an image."""
@@ -15,16 +17,13 @@ def make_blood(root: Path) -> None:
     names = [f"blood{number:03}" for number in range(200)]
     for name in names:
         image = Image.new("RGB", (320, 240), (235, 225, 220))
-        objects = ""
+        objects = []
         for kind, (count, side, colour) in kinds.items():
             for _ in range(count):
                 x, y = (int(random_.integers(0, length - side)) for length in image.size)
                 ImageDraw.Draw(image).ellipse((x, y, x + side, y + side), fill=colour)
-                edges = {"xmin": x, "ymin": y, "xmax": x + side, "ymax": y + side}
-                box = "".join(f"<{edge}>{value}</{edge}>" for edge, value in edges.items())
-                objects += f"<object><name>{kind}</name><bndbox>{box}</bndbox></object>"
+                objects.append((kind, (y, x, y + side, x + side)))
         image.save(root / f"JPEGImages/{name}.jpg")
-        size = "<size><width>320</width><height>240</height><depth>3</depth></size>"
-        (root / f"Annotations/{name}.xml").write_text(f"<annotation>{size}{objects}</annotation>")
+        (root / f"Annotations/{name}.xml").write_text(annotation(*objects, size=(240, 320)))
     for split, chosen in (("trainval", names[:150]), ("test", names[150:])):
         (root / f"ImageSets/Main/{split}.txt").write_text("\n".join(chosen))

@@ -46,8 +46,6 @@ document.body.append(out);
 
 
 class Looked(NamedTuple):
-    """What Chromium shows of a page."""
-
     problems: list[str]  # texts that overlap, are cut off, too small or invisible; figures without a size
     figures: int
     back: str  # colour of the background

@@ -44,8 +44,6 @@ MIRRORS, IMPORTS, FOLDER, EVERY = range(4)
 
 
 class Concern(NamedTuple):
-    """A test file that a change concerns."""
-
     distance: int
     """Imports between the change and the module or the test that concerns the file; see the module's docstring."""
     rank: int
@@ -66,12 +64,10 @@ class Graph(NamedTuple):
 
     @property
     def tests(self) -> list[str]:
-        """The test files, sorted."""
         return sorted(filter(is_test, self.texts))
 
 
 def is_test(path: str) -> bool:
-    """Returns whether pytest collects a file."""
     return path.startswith("tests/") and PurePosixPath(path).match("test_*.py")
 
 
@@ -293,7 +289,6 @@ class Selection:
                 self.add(test, distance, rank, f"{'mirrors' if rank == MIRRORS else 'is next to'} {node}{by}")
 
     def add_every(self) -> None:
-        """Adds all other tests, as the farthest."""
         farthest = 1 + max((each.distance for each in self.best.values()), default=0)
         for test in self.graph.tests:
             self.add(test, farthest, EVERY, f"uses {CONFTEST}")

@@ -27,8 +27,6 @@ LIMIT_S = 540  # of a command: a little less than pytest's of a test, in pyproje
 
 
 class Finished(NamedTuple):
-    """A command that has ended."""
-
     code: int
     out: str
     err: str
@@ -119,7 +117,6 @@ def end(process: subprocess.Popen[str]) -> str:
 
 
 def run(*command: str | Path, **environ: str) -> Finished:
-    """Runs a command to its end."""
     return finish(start(*command, **environ))
 
 

@@ -42,9 +42,8 @@ class Consumer:
 
     def again(self) -> "Consumer":
         """Another one, at the state of this one, which went through JSON."""
-        state = json.loads(json.dumps(self.state()))
         other = type(self)(self.config, self.split, **self.options)
-        other.load(state)
+        other.load(json.loads(json.dumps(self.state())))
         return other
 
     def batches(self) -> Iterator[Any]:
@@ -77,15 +76,11 @@ class Consumer:
 
 
 class Epochs(Consumer):
-    """`loader.epoch`."""
-
     def batches(self) -> Iterator[Any]:
         return self.loader.epoch()
 
 
 class Torch(Consumer):
-    """torch's DataLoader."""
-
     def make(self) -> tfpipe.Loader:
         return tfpipe.torch.Loader(self.config, self.split, **self.options)
 
@@ -116,8 +111,6 @@ class Stateful(Torch):
 
 
 class Jax(Consumer):
-    """tfpipe.jax.Loader on one device."""
-
     def make(self) -> tfpipe.Loader:
         return tfpipe.jax.Loader(self.config, self.split, **self.options)
 
@@ -166,7 +159,6 @@ class LightningEpochs(Lightning):
     checkpoint: str | None = None
 
     def loaded(self) -> Any:
-        """What fit takes."""
         return self.loader
 
     def again(self) -> "Consumer":
@@ -196,7 +188,6 @@ class LightningStateful(LightningEpochs):
 
 
 def torch_load(path: str) -> Any:
-    """A checkpoint."""
     import torch
 
     return torch.load(path, weights_only=True)
@@ -319,8 +310,6 @@ class Keras(Consumer):
 
 
 class Fit(Keras):
-    """Keras' fit."""
-
     def consume(self, count: int | None, failing: bool = False) -> Any:
         import keras
 
@@ -339,49 +328,30 @@ class Fit(Keras):
 
 
 class FitByTwo(Fit):
-    """Keras' fit with two steps a call."""
-
     per_call = 2
 
 
 class Evaluate(Keras):
-    """Keras' evaluate."""
-
     def consume(self, count: int | None, failing: bool = False) -> Any:
+        how = {"steps": None if failing else count, "verbose": 0, "callbacks": self.leaves(count, failing)}
         try:
-            seen = self.model.evaluate(
-                self.loader.dataset(),
-                steps=None if failing else count,
-                return_dict=True,
-                verbose=0,
-                callbacks=self.leaves(count, failing),
-            )
+            return self.call(self.loader.dataset(), **how)
         except KeyError:
             self.build()
             return None
+
+    def call(self, dataset: Any, **how: Any) -> list[int]:
+        seen = self.model.evaluate(dataset, return_dict=True, **how)
         return [int(seen["seen"]), int(seen["keys"])]
 
 
 class EvaluateByTwo(Evaluate):
-    """Keras' evaluate with two steps a call."""
-
     per_call = 2
 
 
-class Predict(Keras):
-    """Keras' predict."""
-
-    def consume(self, count: int | None, failing: bool = False) -> Any:
-        try:
-            keys = self.model.predict(
-                self.loader.dataset(),
-                steps=None if failing else count,
-                verbose=0,
-                callbacks=self.leaves(count, failing),
-            )
-        except KeyError:
-            self.build()
-            return None
+class Predict(Evaluate):
+    def call(self, dataset: Any, **how: Any) -> list[int]:
+        keys = self.model.predict(dataset, **how)
         return [len(keys), int(keys.sum())]
 
 
@@ -393,16 +363,9 @@ class Validation(Keras):
         self.build()
 
     def consume(self, count: int | None, failing: bool = False) -> Any:
+        how = {"steps_per_epoch": 2, "epochs": 2, "shuffle": False, "verbose": 0, "validation_steps": count}
         with tfpipe.Loader(self.config) as train:
-            history = self.model.fit(
-                train.dataset(),
-                steps_per_epoch=2,
-                epochs=2,
-                shuffle=False,
-                verbose=0,
-                validation_data=self.loader.dataset(),
-                validation_steps=count,
-            ).history
+            history = self.model.fit(train.dataset(), validation_data=self.loader.dataset(), **how).history
         assert len({*history["val_seen"]}) == len({*history["val_keys"]}) == 1, history
         return [int(history["val_seen"][0]), int(history["val_keys"][0])]
 
@@ -439,8 +402,6 @@ def keys_by_batch(config: tfpipe.Config, split: str) -> list[list[int]]:
 
 
 class Make(NamedTuple):
-    """Makes consumers of a kind."""
-
     kind: type[Consumer]
     config: tfpipe.Config
     split: str
@@ -469,7 +430,6 @@ class Cell:
             self.wrong.append(f"saw {len(keys)}: {keys[:3]}, expected {len(expected)}: {expected[:3]}")
 
     def counted(self, consumer: Consumer, batches: list[list[int]]) -> None:
-        """The state must count `batches`."""
         crops, expected = consumer.crops(), sum(map(len, batches))
         if crops != expected:
             self.wrong.append(f"counted {crops}, expected {expected}")

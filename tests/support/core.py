@@ -47,14 +47,10 @@ def build_core(folder: Path, *options: str) -> Path:
 
 
 class Entries(ctypes.Structure):
-    """struct tfpipe_entries."""
-
     _fields_ = (("bytes", ctypes.c_char_p), ("size", ctypes.c_size_t))
 
 
 class Crop(ctypes.Structure):
-    """struct tfpipe_crop."""
-
     _fields_ = (
         *(("window", ctypes.c_int32 * 4), ("height", ctypes.c_int32), ("width", ctypes.c_int32)),
         *(("mirrored", ctypes.c_int), ("pitch", ctypes.c_size_t), ("out", ctypes.c_void_p)),
@@ -63,8 +59,6 @@ class Crop(ctypes.Structure):
 
 
 class Target(ctypes.Structure):
-    """struct tfpipe_target."""
-
     _fields_ = (
         ("height", ctypes.c_int32),
         ("width", ctypes.c_int32),

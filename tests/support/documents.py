@@ -75,7 +75,6 @@ LEAVES = {
 
 
 def blocks(path: Path, *languages: str) -> list[str]:
-    """A document's blocks of code."""
     return [body for _, language, body in FENCE.findall(path.read_text()) if language in languages]
 
 

@@ -81,7 +81,6 @@ class Recorder:
             self.add_forks()
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
-        """Writes the table, after the workers have ended."""
         if hasattr(config, "workerinput"):
             return
         self.tests[STARTING][1] = cpu_s() - self.own_s

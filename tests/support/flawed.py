@@ -6,6 +6,7 @@ from pathlib import Path
 from PIL import Image
 
 from tests.support.targets import CLASSES
+from tests.support.xmls import annotation
 from tfpipe import load_config
 from tfpipe.config import Config
 
@@ -43,13 +44,8 @@ def write_tree(root: Path) -> Config:
         mode = {"gray": "L", "cmyk": "CMYK"}.get(name, "RGB")
         Image.new(mode, (100, 80)).save(images / f"{name}.jpg", "PNG" if name == "png" else "JPEG")
         if objects is not None:
-            stated = f"<size><width>{size[0]}</width><height>{size[1]}</height></size>" if size else ""
-            things = "".join(
-                f"<object><name>{thing}</name><bndbox><ymin>{y1}</ymin><xmin>{x1}</xmin><ymax>{y2}</ymax>"
-                f"<xmax>{x2}</xmax></bndbox></object>"
-                for thing, (y1, x1, y2, x2) in objects
-            )
-            (xmls / f"{name}.xml").write_text(f"<annotation>{stated}{things}</annotation>")
+            xml = annotation(*objects, size=size and size[::-1])
+            (xmls / f"{name}.xml").write_text(xml)
     (root / "train.txt").write_text("".join(f"JPEGImages/{OWN}/{name}.jpg\n" for name in FLAWS))
     (root / "c.json").write_text(json.dumps({"data": {"train_filelist": "train.txt", "classes": list(CLASSES)}}))
     return load_config(root / "c.json")

@@ -42,5 +42,4 @@ def parse(text: str) -> Table:
 
 @cache
 def table() -> Table:
-    """Returns the table of the tests."""
     return parse(TABLE.read_text())

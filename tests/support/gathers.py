@@ -16,8 +16,6 @@ class Gather:
         self._barrier = threading.Barrier(size, timeout=60)
 
     def of(self, rank: int) -> Callable[[Any], list[Any]]:
-        """The gather of a rank."""
-
         def gather(value: Any) -> list[Any]:
             self._values[rank] = value
             self._barrier.wait()

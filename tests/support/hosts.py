@@ -2,11 +2,8 @@
 
 They are connected by a bridge, and share the file system except for /tmp, /run and /dev/shm, in which they see only
 the repository, the Python environment and a shared folder. Needs root and openssh-server.
-
-    python -m tests.support.hosts --folder DIR mpirun --host node1:2,node2:2 -n 4 hostname    on the host "login"
 """
 
-import argparse
 import os
 import shlex
 import shutil
@@ -19,16 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.commands import (
-    MPI_ENVIRON,
-    ROOT,
-    WARM,
-    Finished,
-    announce_server,
-    ensure_server,
-    finish,
-    forget_server,
-)
+from tests.support.commands import MPI_ENVIRON, ROOT, WARM, Finished, ensure_server, finish
 from tests.support.warm import ADDRESS
 from tfpipe.data.runtime.simulated_latency import DELAY_MS
 
@@ -69,8 +57,6 @@ exec /usr/bin/ssh -i {folder}/key -o StrictHostKeyChecking=no -o UserKnownHostsF
 
 
 class Host(NamedTuple):
-    """A host, by its first process."""
-
     name: str
     pid: int  # as this process sees it
 
@@ -121,7 +107,6 @@ class Hosts(NamedTuple):
         _in_network(self.switch, "ip", "link", "set", _port(host), "nomaster")
 
     def mend(self, host: str) -> None:
-        """Connects a host again."""
         _in_network(self.switch, "ip", "link", "set", _port(host), "master", "bridge")
 
 
@@ -242,26 +227,3 @@ def _wait_for_sshd(host: Host) -> None:
     while subprocess.run([*host.enter("net"), "bash", "-c", probe], capture_output=True).returncode:
         assert time.monotonic() < until_s, f"no sshd on {host.name}"
         time.sleep(0.05)
-
-
-def main() -> int:
-    """Runs a command on the host "login"."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--folder", type=Path, required=True, help="an empty folder that all hosts see")
-    parser.add_argument("command", nargs=argparse.REMAINDER)
-    args = parser.parse_args()
-    if reason := missing():
-        sys.exit(reason)
-    announce_server()
-    try:
-        with make_hosts(args.folder.absolute()) as hosts:
-            done = hosts.run(LOGIN, *args.command)
-    finally:
-        forget_server()
-    print(done.out, end="")
-    print(done.err, end="", file=sys.stderr)
-    return done.code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

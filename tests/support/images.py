@@ -8,6 +8,8 @@ import zlib
 import numpy as np
 from PIL import Image
 
+from tests.support.scans import Picture, Scan, jpeg_of
+
 ADOBE = b"\xff\xee\x00\x0eAdobe"
 
 
@@ -144,32 +146,9 @@ def scans(image: Image.Image, count: int) -> bytes:
 
 def sampled(size: tuple[int, int], *factors: int, seed: int = 0) -> bytes:
     """A whole JPEG of flat blocks with any sampling factors, such as 0x14, 0x11, 0x11 for 4:4:1."""
-    jpeg = bytearray(encoded(Image.new("RGB", size[::-1]), subsampling=0))
-    frame, scan = jpeg.index(b"\xff\xc0"), jpeg.index(b"\xff\xda")
-    for number, factor in enumerate(factors):
-        jpeg[frame + 11 + 3 * number] = factor
-    codes, at = {}, jpeg.index(b"\xff\xc4")
-    while at < scan:  # the tables' codes, by class and number, and symbol
-        kind, length = jpeg[at + 1], int.from_bytes(jpeg[at + 2 : at + 4], "big")
-        if kind == 0xC4:
-            code, symbols = 0, iter(jpeg[at + 21 : at + 2 + length])
-            for bits, count in enumerate(jpeg[at + 5 : at + 21], start=1):
-                for _ in range(count):
-                    codes[jpeg[at + 4], next(symbols)] = f"{code:0{bits}b}"
-                    code += 1
-                code <<= 1
-        at += 2 + length
-    high, wide = (8 * max(factor >> shift & 15 for factor in factors) for shift in (0, 4))
-    random, bits, before = np.random.default_rng(seed), "", [0] * len(factors)
-    for _ in range(-(-size[0] // high) * -(-size[1] // wide)):
-        for number, factor in enumerate(factors):
-            table = int(number > 0)
-            for level in random.integers(-60, 61, (factor >> 4) * (factor & 15)).tolist():
-                change, before[number] = level - before[number], level
-                length = abs(change).bit_length()
-                bits += codes[table, length]
-                bits += f"{change if change > 0 else change + (1 << length) - 1:0{length}b}" if length else ""
-                bits += codes[0x10 | table, 0]  # the block ends
-    bits += "1" * (-len(bits) % 8)
-    data = bytes(int(bits[at : at + 8], 2) for at in range(0, len(bits), 8))
-    return bytes(jpeg[: scan + 14]) + data.replace(b"\xff", b"\xff\0") + b"\xff\xd9"
+    draw, sides = np.random.default_rng(seed), [(factor >> 4, factor & 15) for factor in factors]
+    across, down = (-(-size[axis] // (8 * max(side[1 - axis] for side in sides))) for axis in (1, 0))
+    coefficients = [np.zeros((down * high, across * wide, 64), int) for wide, high in sides]
+    for blocks in coefficients:
+        blocks[..., 0] = draw.integers(-200, 201, blocks.shape[:2])
+    return jpeg_of(Picture(size, sides, coefficients), [Scan((0, 1, 2))], sequential=True)

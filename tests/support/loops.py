@@ -41,8 +41,6 @@ def crops_of_jax(run: Path) -> int:
 
 
 class Loop(NamedTuple):
-    """One of the examples."""
-
     name: str
     sizes: tuple[int, int, int]
     """Ranks before the first kill, before the second, and to the end."""

@@ -27,8 +27,6 @@ RESUMES = "the run's directory; `--resume auto` continues"
 
 
 class Row(NamedTuple):
-    """The outcome of a fault in some tools."""
-
     fault: str  # a key of FAULTS
     tools: tuple[str, ...]
     code: int  # exit code, as a shell sees it
@@ -104,7 +102,6 @@ ROWS = (
 
 
 def cells() -> list[tuple[Row, str]]:
-    """Returns each row with each of its tools."""
     return [(row, tool) for row in ROWS for tool in row.tools]
 
 

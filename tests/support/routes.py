@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import tarfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 
 from tests.support.images import encoded, picture
+from tests.support.xmls import annotation
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.packed.examples import Example, serialized
 
@@ -54,13 +56,8 @@ def write_files(root: Path, chosen: list[Sample], images: str = "images") -> Pat
 
 
 def as_xml(sample: Sample) -> str:
-    objects = "".join(
-        f"<object><name>{sample.label}</name><bndbox><xmin>{xmin}</xmin><ymin>{ymin}</ymin>"
-        f"<xmax>{xmax}</xmax><ymax>{ymax}</ymax></bndbox></object>"
-        for xmin, ymin, xmax, ymax in sample.boxes
-    )
-    size = f"<size><width>{WIDTH}</width><height>{HEIGHT}</height></size>"
-    return f"<annotation>{size}{objects}</annotation>"
+    objects = [(sample.label, (ymin, xmin, ymax, xmax)) for xmin, ymin, xmax, ymax in sample.boxes]
+    return annotation(*objects, size=(HEIGHT, WIDTH))
 
 
 def write_csv(path: Path, chosen: list[Sample], images: Path) -> Path:
@@ -129,22 +126,31 @@ def write_coco(path: Path, chosen: list[Sample]) -> Path:
     return path
 
 
+def tar_bytes(members: Mapping[str, bytes] | Sequence[tuple[str, bytes]], form: int = tarfile.GNU_FORMAT) -> bytes:
+    """Returns a tar file of these members, in their order."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=form) as tar:
+        for name, contents in members.items() if isinstance(members, Mapping) else members:
+            member = tarfile.TarInfo(name)
+            member.size = len(contents)
+            tar.addfile(member, io.BytesIO(contents))
+    return buffer.getvalue()
+
+
 def write_tars(folder: Path, chosen: list[Sample], shards: int = 3, notes: str = "json") -> Path:
     """Writes WebDataset's shards, with labels and boxes as "json", or the label as .cls and the boxes as .xml."""
     folder.mkdir(parents=True, exist_ok=True)
     for shard in range(shards):
-        with tarfile.open(folder / f"train-{shard:04}.tar", "w") as tar:
-            for sample in chosen[shard * len(chosen) // shards : (shard + 1) * len(chosen) // shards]:
-                files = {"jpg": sample.file}
-                if notes == "json":
-                    about = {"label": sample.label, "boxes": sample.boxes, "width": WIDTH, "height": HEIGHT}
-                    files = {"json": json.dumps(about).encode(), **files}
-                else:
-                    files |= {"cls": str(CLASSES.index(sample.label)).encode(), "xml": as_xml(sample).encode()}
-                for ending, contents in files.items():
-                    member = tarfile.TarInfo(f"{sample.label}/{sample.name}.{ending}")
-                    member.size = len(contents)
-                    tar.addfile(member, io.BytesIO(contents))
+        members = []
+        for sample in chosen[shard * len(chosen) // shards : (shard + 1) * len(chosen) // shards]:
+            if notes == "json":
+                about = {"label": sample.label, "boxes": sample.boxes, "width": WIDTH, "height": HEIGHT}
+                files = {"json": json.dumps(about).encode(), "jpg": sample.file}
+            else:
+                label = str(CLASSES.index(sample.label)).encode()
+                files = {"jpg": sample.file, "cls": label, "xml": as_xml(sample).encode()}
+            members += [(f"{sample.label}/{sample.name}.{ending}", file) for ending, file in files.items()]
+        (folder / f"train-{shard:04}.tar").write_bytes(tar_bytes(members, tarfile.PAX_FORMAT))
     return folder
 
 

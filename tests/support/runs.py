@@ -25,17 +25,14 @@ SLOWLY = [word for key, value in SLOW.items() for word in ("--set", f"data.{key}
 
 
 def read_metrics(run_dir: Path) -> list[dict[str, Any]]:
-    """The epochs' lines of a run's metrics.jsonl."""
     return [line for line in read_lines(run_dir) if not {"interval", "stall"} & line.keys()]
 
 
 def read_intervals(run_dir: Path) -> list[dict[str, Any]]:
-    """The intervals' lines."""
     return [line for line in read_lines(run_dir) if "interval" in line]
 
 
 def read_lines(run_dir: Path) -> list[dict[str, Any]]:
-    """A run's whole metrics.jsonl."""
     return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 

@@ -191,7 +191,6 @@ def coded(codes: list, tables: list[dict[int, str]]) -> bytes:
 
 
 def scan_of(picture: Picture, scan: Scan, sequential: bool, long: int) -> bytes:
-    """Returns a scan with its tables."""
     coder, mcus = Coder(scan), 0
     for begins, number, block in picture.blocks(scan):
         if begins:

@@ -15,8 +15,6 @@ from typing import NamedTuple
 
 
 class Scenario(NamedTuple):
-    """A command."""
-
     name: str
     args: Sequence[str]
     constants: Mapping[str, int] = {}
@@ -24,8 +22,6 @@ class Scenario(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Result of a command on one rank."""
-
     code: int
     out: str
     err: str
@@ -39,7 +35,6 @@ def write(folder: Path, scenarios: Sequence[Scenario]) -> Path:
 
 
 def read(folder: Path, name: str, rank: int) -> Result:
-    """Returns the result of a scenario."""
     code, out, err = ((folder / f"{name}-{rank}.{kind}").read_text() for kind in ("code", "out", "err"))
     return Result(int(code), out, err)
 

@@ -1,21 +1,20 @@
 """Images of rectangles whose colours are their classes, annotated in every form: XMLs, COCO, a table, and masks."""
 
-import io
 import json
-import tarfile
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw
 
+from tests.support.routes import tar_bytes
+from tests.support.xmls import annotation
+
 CLASSES = ("red", "green", "blue")
 COUNT = 24
 
 
 class Scene(NamedTuple):
-    """An image."""
-
     name: str
     size: tuple[int, int]  # height, width
     boxes: list[list[int]]  # xmin, ymin, xmax, ymax; apart from each other
@@ -39,15 +38,13 @@ def write_tars(root: Path, scenes: list[Scene]) -> None:
     """Writes the images with their rows and masks as tar shards, root/tars/train-*.tar."""
     (root / "tars").mkdir()
     for shard in range(3):
-        with tarfile.open(root / f"tars/train-{shard}.tar", "w") as tar:
-            for scene in scenes[shard * len(scenes) // 3 : (shard + 1) * len(scenes) // 3]:
-                about = json.dumps(row(scene) | {"about": {"age": row(scene)["age"]}}).encode()
-                files = {"json": about, "mask.png": (root / f"Masks/{scene.name}.png").read_bytes()}
-                files["jpg"] = (root / f"JPEGImages/{scene.name}.jpg").read_bytes()
-                for ending, contents in files.items():
-                    member = tarfile.TarInfo(f"{scene.name}.{ending}")
-                    member.size = len(contents)
-                    tar.addfile(member, io.BytesIO(contents))
+        members = {}
+        for scene in scenes[shard * len(scenes) // 3 : (shard + 1) * len(scenes) // 3]:
+            about = row(scene) | {"about": {"age": row(scene)["age"]}}
+            members[f"{scene.name}.json"] = json.dumps(about).encode()
+            members[f"{scene.name}.mask.png"] = (root / f"Masks/{scene.name}.png").read_bytes()
+            members[f"{scene.name}.jpg"] = (root / f"JPEGImages/{scene.name}.jpg").read_bytes()
+        (root / f"tars/train-{shard}.tar").write_bytes(tar_bytes(members))
 
 
 def _make(root: Path, name: str, objects: int, random_: np.random.Generator) -> Scene:
@@ -67,20 +64,9 @@ def _make(root: Path, name: str, objects: int, random_: np.random.Generator) -> 
     scene = Scene(name, (height, width), boxes, labels)
     image.save(root / f"JPEGImages/{name}.jpg", quality=98, subsampling=0)
     mask.save(root / f"Masks/{name}.png")
-    (root / f"Annotations/{name}.xml").write_text(xml(scene))
+    objects = [(CLASSES[label], (y1, x1, y2, x2)) for (x1, y1, x2, y2), label in zip(boxes, labels, strict=True)]
+    (root / f"Annotations/{name}.xml").write_text(annotation(*objects, size=scene.size))
     return scene
-
-
-def xml(scene: Scene) -> str:
-    objects = ""
-    for box, label in zip(scene.boxes, scene.labels, strict=True):
-        edges = "".join(
-            f"<{name}>{edge}</{name}>" for name, edge in zip(("xmin", "ymin", "xmax", "ymax"), box, strict=True)
-        )
-        objects += f"<object><name>{CLASSES[label]}</name><bndbox>{edges}</bndbox></object>"
-    height, width = scene.size
-    size = f"<size><width>{width}</width><height>{height}</height><depth>3</depth></size>"
-    return f"<annotation>{size}{objects}</annotation>"
 
 
 def row(scene: Scene) -> dict[str, object]:

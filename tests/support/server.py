@@ -52,11 +52,9 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        """Listens."""
         self._do(self._start())
 
     def stop(self) -> None:
-        """Refuses connections, and drops those that there are."""
         self._do(self._stop())
 
     def close(self) -> None:
@@ -157,7 +155,6 @@ class Server:
 
 @contextmanager
 def serving(root: Path, latency_s: float = 0.0) -> Iterator[Server]:
-    """Serves the folder until the block ends."""
     server = Server(root, latency_s)
     try:
         yield server

@@ -1,10 +1,8 @@
 """Writes the input of each cell of the matrix of sources."""
 
 import csv
-import io
 import json
 import re
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow as tf
 
-from tests.support.routes import HEIGHT, SMALL, WIDTH, Sample, as_xml, samples
+from tests.support.routes import HEIGHT, SMALL, WIDTH, Sample, as_xml, samples, tar_bytes
 from tfpipe import World
 from tfpipe.config import make_config
 from tfpipe.data.images.headers import Header
@@ -68,13 +66,11 @@ class Written:
         return self.root / "data" / f"{self.names[split]}{ending}"
 
     def container(self) -> Path:
-        """The file with all training images."""
         if self.source == "tfrecord":
             return self.root / "data/train-00000-of-00001"
         return self.root / "packed/train-00000-of-00001" if self.source == "packed" else self.path("train")
 
     def image(self, sample: Sample) -> Path:
-        """The file of an image."""
         folder = self.path("train") if self.source == "folders" else self.root / "images"
         return folder / sample.label / f"{sample.name}.jpg"
 
@@ -161,14 +157,12 @@ def _coco(data: Written, split: str, chosen: list[Sample]) -> None:
 
 def _tar(data: Written, split: str, chosen: list[Sample]) -> None:
     data.path(split).parent.mkdir(exist_ok=True)
-    with tarfile.open(data.path(split), "w") as tar:
-        for sample in chosen:
-            about = {data.label: sample.label, "boxes": sample.boxes}
-            about |= {} if sample.name == data.unsized else SIZE
-            for ending, contents in (("jpg", sample.file), ("json", json.dumps(about).encode())):
-                member = tarfile.TarInfo(f"{sample.name}.{ending}")
-                member.size = len(contents)
-                tar.addfile(member, io.BytesIO(contents))
+    members = []
+    for sample in chosen:
+        about = {data.label: sample.label, "boxes": sample.boxes}
+        about |= {} if sample.name == data.unsized else SIZE
+        members += [(f"{sample.name}.jpg", sample.file), (f"{sample.name}.json", json.dumps(about).encode())]
+    data.path(split).write_bytes(tar_bytes(members))
 
 
 def _tfrecord(data: Written, split: str, chosen: list[Sample]) -> None:

@@ -40,8 +40,6 @@ OUTCOMES = {
 
 
 class Row(NamedTuple):
-    """The outcome of a fault in some sources."""
-
     fault: str  # a key of FAULTS
     sources: tuple[str, ...]
     outcome: Outcome
@@ -86,7 +84,6 @@ ROWS = (
 
 
 def cells() -> list[tuple[Row, str]]:
-    """Returns each row with each of its sources."""
     return [(row, source) for row in ROWS for source in row.sources]
 
 

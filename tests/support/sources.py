@@ -2,6 +2,7 @@
 
 import csv
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,6 @@ def _csv(root: Path, splits: dict[str, list[Sample]]) -> dict[str, Any]:
 
 
 def _parquet(root: Path, splits: dict[str, list[Sample]], named: bool = True) -> dict[str, Any]:
-    """A table of the images' bytes."""
     for split, chosen in splits.items():
         table = as_table(chosen)
         if not named:
@@ -65,10 +65,6 @@ def _parquet(root: Path, splits: dict[str, list[Sample]], named: bool = True) ->
             table = table.set_column(0, "image", files)
         pq.write_table(table, root / f"{split}.parquet", row_group_size=10)
     return _source("table", splits, {split: root / f"{split}.parquet" for split in splits})
-
-
-def _nameless(root: Path, splits: dict[str, list[Sample]]) -> dict[str, Any]:
-    return _parquet(root, splits, named=False)
 
 
 def _coco(root: Path, splits: dict[str, list[Sample]]) -> dict[str, Any]:
@@ -102,21 +98,17 @@ def _packed(root: Path, splits: dict[str, list[Sample]], kind: Kind = "original"
     return {"source": {"kind": "packed", "path": str(root / "packed")}}
 
 
-def _coefficients(root: Path, splits: dict[str, list[Sample]]) -> dict[str, Any]:
-    return _packed(root, splits, "coefficients")
-
-
 WRITERS = {
     "filelist": _listed,
     "folders": _folders,
     "csv": _csv,
     "parquet": _parquet,
-    "nameless parquet": _nameless,
+    "nameless parquet": partial(_parquet, named=False),
     "coco": _coco,
     "tar": _tar,
     "tfrecord": _tfrecord,
     "packed": _packed,
-    "coefficients": _coefficients,
+    **{kind: partial(_packed, kind=kind) for kind in ("coefficients", "crops", "raw")},
 }
 
 

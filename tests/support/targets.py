@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tests.support.xmls import bndbox, note, sides, thing
+from tests.support.xmls import STATED, annotation
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.annotations.targets import parse_targets
@@ -18,7 +18,7 @@ from tfpipe.data.images.crops import Targets
 CLASSES = ("n01", "n02", "n03")
 WHOLE = [[0.0, 0.0, 1.0, 1.0]]
 LABEL = 1  # n02
-STATED, REAL = (100.0, 200.0), (300, 600)
+REAL = (300, 600)
 BOX = (25, 50, 75, 150)  # of STATED
 RELATIVE = [0.25, 0.25, 0.75, 0.75]
 OTHER_BOX, OTHER_RELATIVE = (0, 100, 50, 200), [0.0, 0.5, 0.5, 1.0]
@@ -40,17 +40,6 @@ def catalog_of(labels: Sequence[int], annotations: Sequence[str] | None = None, 
     return Catalog(
         split, paths, list(folders), annotated, np.array(labels, np.int32), CLASSES, display_name="train.txt"
     )
-
-
-def annotation(*objects: tuple[str, Sequence[float]], size: tuple[float, float] | None = STATED) -> str:
-    """Returns the XML of objects (name, box), with the image's height and width or without."""
-    stated = f"<size><height>{size[0]}</height><width>{size[1]}</width></size>" if size else ""
-    things = "".join(
-        f"<object><name>{name}</name><bndbox><ymin>{y1}</ymin><xmin>{x1}</xmin><ymax>{y2}</ymax><xmax>{x2}</xmax>"
-        "</bndbox></object>"
-        for name, (y1, x1, y2, x2) in objects
-    )
-    return f"<annotation>{stated}{things}</annotation>"
 
 
 def write_xmls(folder: Path, texts: Sequence[str | None]) -> list[str]:
@@ -89,11 +78,7 @@ _FIND = tf.function(
 
 
 def xml_of(objects: Sequence[tuple[str, Sequence[float]]], stated: Sequence[float]) -> str:
-    """Returns the XML of objects (name, box) in an image of this height and width."""
-    things = [
-        thing(f"<name>{name}</name>", bndbox(xmin, ymin, xmax, ymax)) for name, (ymin, xmin, ymax, xmax) in objects
-    ]
-    return note(*things, size=sides(str(stated[1]), str(stated[0])))
+    return annotation(*objects, size=stated)
 
 
 def targets_of(

@@ -9,10 +9,7 @@ import keras
 from tests.support.archives import tree, write_zip
 from tests.support.routes import CLASSES, HEIGHT, SMALL, WIDTH, Sample, samples, write_files
 from tests.support.sources import write_config, write_source
-from tfpipe import World
 from tfpipe.cli import main
-from tfpipe.config import make_config
-from tfpipe.prepare.pack import PackPlan, pack
 
 TRAIN, TEST = samples(12), [samples(45)[number] for number in (13, 16, 31)]
 SHORT = ("--seconds", "0.2", "--repeats", "1")
@@ -68,16 +65,6 @@ def _as(kind: str) -> Any:
     return lambda root: write_source(kind, root, TRAIN, TEST)
 
 
-def _packed(kind: str) -> Any:
-    def write(root: Path) -> dict[str, Any]:
-        files = make_config({"data": {**SMALL, **write_source("filelist", root / "files", TRAIN, TEST)}}).data
-        for split in ("train", "test"):
-            pack(files, split, root / "packed", PackPlan(kind, 2), World())
-        return {"source": {"kind": "packed", "path": str(root / "packed")}}
-
-    return write
-
-
 def _list_folder(root: Path) -> dict[str, Any]:
     lists = {f"{split}_filelist": root / "images" / split for split in ("train", "val")}
     for path, chosen in zip(lists.values(), (TRAIN, TEST), strict=True):
@@ -114,19 +101,12 @@ def _archive(root: Path) -> dict[str, Any]:
 
 
 WRITERS = {
-    "filelist": _as("filelist"),
     "list folder": _list_folder,
     "yolo": _yolo,
-    "folders": _as("folders"),
-    "csv": _as("csv"),
-    "parquet": _as("parquet"),
+    **{kind: _as(kind) for kind in ("filelist", "folders", "csv", "parquet", "tar", "tfrecord")},
     "coco": lambda root: {**write_source("coco", root, TRAIN, TEST), "label_source": "object"},
     "archive": _archive,
-    "tar": _as("tar"),
-    "tfrecord": _as("tfrecord"),
-    "original": _packed("original"),
-    "coefficients": _packed("coefficients"),
-    "crops": _packed("crops"),
-    "raw": _packed("raw"),
+    "original": _as("packed"),
+    **{kind: _as(kind) for kind in ("coefficients", "crops", "raw")},
     "own": lambda root: {"source": {"kind": "tests.support.dict_source:Samples", "path": str(root / "own")}},
 }

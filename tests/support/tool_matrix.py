@@ -28,8 +28,6 @@ UNLISTED = (*TABLES, "archive", "tar", "tfrecord", "own")
 
 
 class Refused(NamedTuple):
-    """Commands that some sources cannot serve."""
-
     tools: tuple[str, ...]  # keys of TOOLS
     sources: tuple[str, ...]  # keys of SOURCES
     says: str  # part of the message

@@ -1,6 +1,7 @@
 """XMLs to be read: as annotation tools write them, in unusual ways, damaged, and made at random."""
 
 import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import strategies as st
@@ -19,19 +20,26 @@ def thing(name: str = "<name>cat</name>", box: str = bndbox(), more: str = "") -
     return f"<object>{name}{box}{more}</object>"
 
 
-def sides(width: str, height: str | None = None) -> str:
+def sides(width: object, height: object = None) -> str:
     return (
         f"<size><width>{width}</width>{'' if height is None else f'<height>{height}</height>'}<depth>3</depth></size>"
     )
 
 
 SIZE = sides("500", "375")
+STATED = (100.0, 200.0)
 LATIN_1 = '<?xml version="1.0" encoding="iso-8859-1"?>'
 CAT = (["cat"], [[2.0, 1.0, 4.0, 3.0]], [375.0, 500.0])
 
 
 def note(*parts: str, size: str = SIZE) -> str:
     return f"<annotation>{size}{''.join(parts)}</annotation>"
+
+
+def annotation(*objects: tuple[str, Sequence[float]], size: Sequence[float] | None = STATED) -> str:
+    """Returns the XML of objects (name, box: ymin, xmin, ymax, xmax), with the image's height and width or without."""
+    things = [thing(f"<name>{name}</name>", bndbox(x1, y1, x2, y2)) for name, (y1, x1, y2, x2) in objects]
+    return note(*things, size=sides(size[1], size[0]) if size else "")
 
 
 PASCAL_VOC = """<?xml version="1.0"?>

@@ -101,7 +101,6 @@ def test_a_file_that_does_not_fit_is_named(spoilt: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of Keras'."""
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     monkeypatch.setattr(keras.src.backend.config, "_KERAS_DIR", str(tmp_path), raising=False)
     (tmp_path / "models").mkdir()

@@ -60,13 +60,6 @@ def test_a_log_has_a_line_every_half_minute_with_count_rate_and_time_left(clock,
     ]
 
 
-def test_short_work_leaves_no_line_in_a_log(clock, caplog):
-    with caplog.at_level(logging.INFO, logger="tfpipe"):
-        for _ in progress(range(29), 29, "reading"):
-            clock.now += 1
-    assert caplog.messages == []
-
-
 def test_an_item_counts_only_when_it_is_done(clock, caplog):
     with caplog.at_level(logging.INFO, logger="tfpipe"):
         items = progress(range(3), 3, "reading")

@@ -78,10 +78,6 @@ def test_pauses_grow_and_begin_anew_after_a_batch() -> None:
     assert pauses == [1, 2, 4, 1]
 
 
-def test_what_comes_next_is_the_very_next() -> None:
-    assert taken({2: [of(errno.EIO)] * 2, 3: [of(errno.EIO)]}, 6, []) == [0, 1, 2, 3, 4, 5]
-
-
 def test_an_error_that_lasts_is_raised_in_the_end() -> None:
     pauses: list[float] = []
     with pytest.raises(TfpipeError, match=r"rank 1: stopped: /data/a\.JPEG; Input/output error"):

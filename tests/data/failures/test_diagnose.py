@@ -41,17 +41,7 @@ BY_BOX, BY_IMAGE, CENTRES = {"unit": "box"}, {}, {"crop": "center"}
         (*MISSING, World(2, 3), CENTRES),
         (*EMPTY, World(), BY_IMAGE),
         (*TEXT, World(), BY_BOX),
-        *(
-            pytest.param(*cell, marks=pytest.mark.full("each content, world and unit is in one of the cells above"))
-            for cell in [
-                (*MISSING, World(), BY_IMAGE),
-                (*MISSING, World(), BY_BOX),
-                (*EMPTY, World(2, 3), BY_IMAGE),
-                (*EMPTY, World(), BY_BOX),
-                (*TEXT, World(), BY_IMAGE),
-                (*TEXT, World(2, 3), BY_IMAGE),
-            ]
-        ),
+        (*EMPTY, World(2, 3), BY_BOX),
     ],
 )
 def test_the_file_and_the_reason_are_found(

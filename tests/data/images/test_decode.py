@@ -54,14 +54,6 @@ def test_both_give_the_same_crops_to_the_bit(kernel: Kernel, channels: int) -> N
     assert (native == graph).all()
 
 
-@pytest.mark.parametrize("colour", [(30, 100, 200, 40), (0, 0, 0, 0), (250, 10, 120, 0), (60, 60, 60, 200)])
-def test_cmyk_becomes_the_colour_that_pillow_has(colour: tuple[int, int, int, int]) -> None:
-    jpeg = encoded(Image.new("CMYK", (72, 64), colour))
-    expected = np.asarray(Image.open(io.BytesIO(jpeg)).convert("RGB"), int)[0, 0]
-    for decoder in ("native", "graph"):
-        assert np.abs(decode(decoder, [jpeg], [[[0, 0, 64, 72]]])[0] - expected).max() <= 3, decoder
-
-
 @pytest.mark.parametrize("kind", [{}, {"subsampling": 0}, {"progressive": True}, {"quality": 30}], ids=str)
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 @pytest.mark.parametrize("decoder", ["native", "graph"])

@@ -1,11 +1,9 @@
 """Windows: those of boxes, of evaluation, letterboxes and random ones, against references in NumPy and Pillow."""
 
-import importlib.util
 import io
 import math
 import re
 from fractions import Fraction
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,6 @@ import tensorflow as tf
 from PIL import Image
 from scipy import stats
 
-from tests.support.decoding import decode
 from tests.support.examples import examples
 from tests.support.images import encoded, picture
 from tests.support.windows import random_window
@@ -25,10 +22,8 @@ from tfpipe.data.images.windows import (
     Candidates,
     Ranges,
     box_windows,
-    decode_image,
     flipped,
     full_windows,
-    image_size,
     image_sizes,
     letterboxed,
     placed,
@@ -60,15 +55,6 @@ def test_boxes_are_windows_of_whole_pixels() -> None:
     assert (box_windows(boxes, tf.constant([size] * 40, tf.int32)).numpy() == expected).all()
 
 
-def test_no_crop_has_a_black_edge() -> None:
-    """An ImageNet box may reach or pass the image's edge; a white image must give white crops."""
-    contents = encoded(Image.new("RGB", (90, 70), "white"))
-    boxes = np.array([[0, 0, 1, 1], [0.5, 0.5, 1, 1], [0, 0, 0.01, 0.01], [0.99, 0.99, 1, 1]], np.float32)
-    windows = box_windows(boxes, tf.repeat(image_size(contents)[None], len(boxes), axis=0)).numpy().tolist()
-    for decoder in ("native", "graph"):
-        assert decode(decoder, [contents], [windows]).min() >= 254
-
-
 @pytest.mark.parametrize("size", [(1, 1), (3, 1000), (375, 500)])
 def test_every_window_is_inside_the_image_and_not_empty(size: tuple[int, int]) -> None:
     random = np.random.default_rng(2)
@@ -79,24 +65,6 @@ def test_every_window_is_inside_the_image_and_not_empty(size: tuple[int, int]) -
     assert (windows[:, :2] >= 0).all()
     assert (windows[:, 2:] >= 1).all()
     assert (windows[:, :2] + windows[:, 2:] <= size).all()
-
-
-@pytest.mark.parametrize("suffix", ["PNG", "GIF", "BMP"])
-def test_another_format_named_jpeg_is_read_as_what_it_is(suffix: str) -> None:
-    image = Image.new("RGB", (40, 30), (200, 30, 60))
-    contents = encoded(image, format=suffix)
-    assert image_size(contents).numpy().tolist() == [30, 40]
-    pixels = decode_image(contents, 3).numpy()
-    assert pixels.shape == (30, 40, 3)
-    assert np.abs(pixels.astype(int) - [200, 30, 60]).max() <= 2
-
-
-def test_a_gray_image_gives_one_or_three_channels() -> None:
-    contents = encoded(picture(50, 60).convert("L"))
-    for decoder in ("native", "graph"):
-        one, three = (decode(decoder, [contents], [[[0, 0, 50, 60]]], channels) for channels in (1, 3))
-        assert one.shape == (1, 40, 56, 1)
-        assert (three == one).all()
 
 
 @pytest.mark.parametrize(
@@ -207,44 +175,6 @@ def test_random_windows_have_torchvisions_distribution(size: tuple[int, int]) ->
     assert abs((drawn[:, 2:] == size).all(axis=1).mean() - (expected[:, 2:] == size).all(axis=1).mean()) < 0.01
 
 
-def torchvision_transforms() -> ModuleType:
-    """Imports torchvision.transforms.v2, though PyPI's torchvision is built for a torch with CUDA; skips without."""
-    if importlib.util.find_spec("torchvision") is None:
-        # In the full extras it would break what imports it if it is there: with torch for CPUs its own import fails.
-        pytest.skip("pip install --no-deps torchvision==0.28.0")
-    try:
-        importlib.import_module("torchvision")
-    except RuntimeError:  # its library was not loaded, so ops are missing that the import describes: no transforms
-        import torch
-
-        for name in ("nms", "qnms"):
-            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return importlib.import_module("torchvision.transforms.v2")
-
-
-@pytest.mark.full("torchvision is no dependency; the reference in numpy holds the same")
-@pytest.mark.parametrize("size", SIZES)
-def test_the_reference_draws_as_the_installed_torchvision(size: tuple[int, int]) -> None:
-    v2 = torchvision_transforms()
-    import torch
-
-    torch.manual_seed(3)
-    image, crop, drawn = torch.empty(3, *size), v2.RandomResizedCrop(224), []
-    for _ in range(5000):
-        made = crop.make_params([image])
-        drawn.append([made[name] for name in ("top", "left", "height", "width")])
-    for name, values in measures(draw_windows(size, 5000), size).items():
-        assert stats.ks_2samp(values, measures(np.array(drawn), size)[name]).pvalue > 0.01, name
-
-
-def test_random_windows_reach_every_edge() -> None:
-    """The last row and the last column as often as the first: a uniform place has both ends."""
-    top, left, height, width = draw_windows((40, 50), 20_000, Ranges((0.1, 0.5), (3 / 4, 4 / 3), 0.0)).T
-    for start, length, side in ((top, height, 40), (left, width, 50)):
-        first, last = (start == 0).sum(), (start + length == side).sum()
-        assert first > 500 and abs(first - last) < 5 * math.sqrt(first + last)
-
-
 @pytest.mark.parametrize(
     ("size", "window"),
     [
@@ -257,20 +187,6 @@ def test_random_windows_reach_every_edge() -> None:
 def test_where_no_draw_fits_a_window_is_torchvisions_middle(size: tuple[int, int], window: list[int]) -> None:
     windows = draw_windows(size, 20, Ranges((1.0, 1.0), (3 / 4, 4 / 3) if size != (30, 40) else (4 / 3, 4 / 3), 0.0))
     assert windows.tolist() == [window] * 20
-
-
-def test_a_random_window_keeps_to_its_ranges_and_touches_a_box() -> None:
-    size, box = (300, 400), [0.1, 0.1, 0.4, 0.3]
-    windows = draw_windows(size, 300, Ranges((0.2, 0.5), (0.8, 1.25), 0.5), [box])
-    assert len(np.unique(windows, axis=0)) > 200
-    top, left, height, width = windows.T
-    area = height * width / (size[0] * size[1])
-    assert area.min() > 0.19 and area.max() < 0.51
-    assert (width / height).min() > 0.78 and (width / height).max() < 1.28
-    covered = (np.minimum(top + height, 120) - np.maximum(top, 30)).clip(0) * (
-        np.minimum(left + width, 120) - np.maximum(left, 40)
-    ).clip(0)
-    assert (covered / (90 * 80)).min() >= 0.5 - 1e-5
 
 
 @pytest.mark.parametrize("side", [3, 40, 700, 6000])

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -86,15 +85,6 @@ def test_each_list_has_epochs_of_its_own(mixture: Mixture) -> None:
 
 
 @settings(deadline=None, max_examples=examples(40))
-@given(mixtures(scope="global"), st.integers(1, 64))
-def test_the_order_is_the_same_whatever_the_number_of_ranks(mixture: Mixture, size: int) -> None:
-    stream = np.arange(3000)
-    alone = mixture.items(stream)
-    for rank in {0, size // 2, size - 1}:
-        np.testing.assert_array_equal(mixture.items(stream[rank::size], World(rank, size)), alone[rank::size])
-
-
-@settings(deadline=None, max_examples=examples(40))
 @given(mixtures(least=64, scope="shard"), st.integers(1, 64))
 def test_in_the_scope_shard_a_rank_keeps_its_part_of_each_list(mixture: Mixture, size: int) -> None:
     first = starts(mixture)
@@ -102,14 +92,6 @@ def test_in_the_scope_shard_a_rank_keeps_its_part_of_each_list(mixture: Mixture,
         items = mixture.items(rank + size * np.arange(3000), World(rank, size))
         owners = np.searchsorted(first, items, side="right") - 1
         assert ((items - first[owners]) % size == rank).all()
-
-
-@settings(deadline=None, max_examples=examples(30))
-@given(mixtures(least=64), st.integers(1, 64), st.integers(0, 2**40))
-def test_tensors_give_what_arrays_give(mixture: Mixture, size: int, start: int) -> None:
-    world = World(size - 1, size)
-    positions = start // size * size + world.rank + size * np.arange(200)
-    np.testing.assert_array_equal(mixture.items(tf.constant(positions), world), mixture.items(positions, world))
 
 
 @settings(deadline=None, max_examples=examples(20))

@@ -7,11 +7,10 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfpipe.data.order.permutation import Order, permute, steps_per_epoch
+from tfpipe.data.order.permutation import Order, steps_per_epoch
 from tfpipe.distributed import World
 
 counts = st.integers(1, 4000)
@@ -36,14 +35,6 @@ def test_the_ranks_shards_are_exclusive_and_exhaustive_over_every_epoch(
             assert (order.epochs(positions, world) == epoch).all()
             shards.append(order.items(positions, world))
     assert sorted(np.concatenate(shards).tolist()) == list(range(count))
-
-
-@given(counts, sizes, epochs, scopes)
-def test_an_epochs_positions_follow_on_the_last_ones(count: int, size: int, epoch: int, scope: str) -> None:
-    for rank in {0, size // 2, size - 1}:
-        order, world = Order(max(count, size), scope=scope), World(rank, size)
-        two = [*order.positions(epoch, world), *order.positions(epoch + 1, world)]
-        assert two == list(range(two[0], two[-1] + 1, size)) if two else True
 
 
 @settings(deadline=None, max_examples=50)
@@ -88,40 +79,9 @@ def test_an_order_is_of_a_possible_number_of_items() -> None:
     assert Order(2**31).count == 2147483648
 
 
-@settings(deadline=None, max_examples=40)
-@given(st.integers(1, 3000), sizes, seeds, st.integers(0, 2**40), st.booleans(), st.booleans(), scopes)
-def test_tensors_give_what_arrays_give(
-    count: int, size: int, seed: int, start: int, shuffle: bool, reshuffle: bool, scope: str
-) -> None:
-    order, world = Order(max(count, size), seed, shuffle, reshuffle, scope), World(size - 1, size)
-    positions = start // size * size + world.rank + size * np.arange(200)
-    np.testing.assert_array_equal(order.items(tf.constant(positions), world), order.items(positions, world))
-
-
 def test_the_order_of_today_is_the_order_of_tomorrow() -> None:
     """A run that resumes with a newer version must find the order it left."""
-    assert Order(10, seed=1).items(np.arange(20)).tolist() == [
-        5,
-        1,
-        9,
-        4,
-        6,
-        7,
-        3,
-        8,
-        2,
-        0,
-        9,
-        1,
-        0,
-        7,
-        4,
-        8,
-        2,
-        3,
-        5,
-        6,
-    ]
+    assert Order(10, seed=1).items(np.arange(20)).tolist() == [*map(int, "51946738209107482356")]
     imagenet = Order(1_281_167, seed=7, scope="shard").items(np.array([5, 13, 10**12 + 5]), World(5, 8))
     assert imagenet.tolist() == [284797, 79581, 48469]
 
@@ -190,12 +150,6 @@ def test_a_block_may_span_any_epochs() -> None:
     positions = np.array([5, 10**9, 3, 999])
     order = Order(7, seed=3)
     assert order.items(positions).tolist() == [int(order.items(np.array([p]))[0]) for p in positions]
-
-
-@given(st.integers(1, 300), seeds)
-def test_a_permutation_is_one(count: int, seed: int) -> None:
-    places = permute(np.arange(count), count, seed, np.zeros(count, np.int64))
-    assert sorted(places.tolist()) == list(range(count))
 
 
 @pytest.mark.parametrize(

@@ -99,15 +99,6 @@ def test_the_most_samples_do_not_overflow() -> None:
 
 
 @settings(deadline=None, max_examples=examples(40))
-@given(orders(), st.integers(1, 64))
-def test_the_order_is_the_same_whatever_the_number_of_ranks(order: WeightedOrder, size: int) -> None:
-    stream = np.arange(2000)
-    alone = order.items(stream)
-    for rank in {0, size // 2, size - 1}:
-        np.testing.assert_array_equal(order.items(stream[rank::size], World(rank, size)), alone[rank::size])
-
-
-@settings(deadline=None, max_examples=examples(40))
 @given(orders("shard", least=64), st.integers(1, 64), st.integers(0, 1000))
 def test_in_the_scope_shard_a_rank_draws_from_its_own_samples(order: WeightedOrder, size: int, epoch: int) -> None:
     for rank in {0, size // 2, size - 1}:
@@ -158,11 +149,7 @@ def test_weights_that_are_none_are_refused(wrong: list[float]) -> None:
 
 
 @settings(deadline=None, max_examples=examples(40))
-@given(
-    orders(),
-    st.lists(st.tuples(st.integers(1, 16), st.integers(0, 7)), min_size=1, max_size=4),
-    st.integers(1, 9),
-)
+@given(orders(), st.lists(st.tuples(st.integers(1, 16), st.integers(0, 7)), min_size=1, max_size=4), st.integers(1, 9))
 def test_nothing_is_lost_or_trained_twice_however_often_it_goes_on(
     order: WeightedOrder, runs: list[tuple[int, int]], batch: int
 ) -> None:

@@ -1,24 +1,16 @@
 """`data.on_error` "skip": what can be used is, and what cannot leaves a gap that tells which it was."""
 
-from pathlib import Path
-
 import numpy as np
-import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.batches import crops, known_crops
-from tests.support.configs import changed
 from tests.support.examples import examples
 from tests.support.ranks import Ranks
-from tests.support.spoilt import spoil
-from tfpipe import Stream, World, load_config
-from tfpipe.config import Config
+from tfpipe import Stream, World
 from tfpipe.data.failures.missing import MissingSamples
 from tfpipe.data.order.permutation import Order
 from tfpipe.data.runtime.stage import skip_failed_elements
-from tfpipe.data.sources.registry import load_split
 
 
 def test_only_what_fails_is_left_out_and_the_rest_keeps_its_order() -> None:
@@ -72,46 +64,3 @@ def test_gaps_are_the_visits_that_gave_no_crop(counts: list[int], runs: list[tup
 def test_without_batches_nothing_is_passed() -> None:
     gaps = MissingSamples(Stream.start(1), Order(5), World())
     assert gaps.passed([]).position.size == 0
-
-
-@pytest.mark.parametrize(
-    ("decoder", "size"),
-    [
-        ("native", 1),
-        pytest.param("graph", 1, marks=pytest.mark.full("skipping knows nothing of the decoder but how many it takes")),
-        pytest.param(
-            "native", 3, marks=pytest.mark.full("gaps of several ranks are those that Hypothesis tries above")
-        ),
-    ],
-)
-def test_bad_images_are_left_out_and_nothing_else_is(
-    tree: Path, tmp_path: Path, config: Config, decoder: str, size: int
-) -> None:
-    config = changed(config, decoder=decoder)
-    whole = {(position, crop): rest for position, crop, *rest in known_crops(config)}
-    config = changed(config, train_filelist=tmp_path / "train.txt", batch_size=4)
-    bad = {name.replace(".xml", ".JPEG") for name in spoil(tree)}
-    config = changed(config, on_error="skip")
-    split = load_split(config.data, "train", World())
-    order = split.order
-    for rank in range(size):
-        world = World(rank, size)
-        got = crops(config, "train", world, steps=30 // size)
-        found = MissingSamples(Stream.start(size), order, world)
-        places = np.array([(position, crop) for position, crop, *_ in got])
-        visit = found.passed([places])
-        names = [split.catalog.paths.name(int(item)) for item in visit.item]
-        assert set(names) <= bad and (size > 1 or set(names) == bad)
-        for position, crop, *rest in got:
-            assert whole[position, crop] == rest
-        # All crops of an image that is used are.
-        seen = {position for position, _ in places[:-1].tolist()}
-        listed = {(p, c) for p, c in whole if p in seen and p != places[-1, 0]}
-        assert listed <= set(map(tuple, places.tolist()))
-        # Each place of the rank up to the last one has been seen or passed over.
-        assert {*seen, int(places[-1, 0]), *visit.position.tolist()} == set(range(rank, places[-1, 0] + 1, size))
-
-
-@pytest.fixture
-def config(sample, tmp_path: Path) -> Config:
-    return load_config(sample.config(tmp_path / "config.json"))

@@ -47,13 +47,7 @@ def report(sample: SampleData, tmp_path: Path) -> RanksReport:
     together = [[segment(100 * n, turn, 0.5 * n) for n in (1, 2, 3)] for turn in (1.0, 2.0)]
     one = [segment(500, 1.0, 2.0), segment(400, 1.0, 1.6)]
     data = load_config(sample.config(tmp_path / "c.json")).data
-    return RanksReport(
-        data,
-        Machine(8, 2, 2, 64, "2.21.0"),
-        Machine(8, 6, 6, 64, "2.21.0"),
-        together,
-        one,
-    )
+    return RanksReport(data, Machine(8, 2, 2, 64, "2.21.0"), Machine(8, 6, 6, 64, "2.21.0"), together, one)
 
 
 def test_the_total_is_the_sum_and_the_ratio_is_taken_turn_by_turn(sample: SampleData, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from tests.support.sample import SampleData
 from tfpipe import World
-from tfpipe.cli import main
 from tfpipe.config import load_config
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench import sweep as module
@@ -22,7 +21,6 @@ def segments(*rates: float, work: float = 0.0) -> list[Segment]:
 
 
 def swept(rates: dict[tuple[str, ...], list[Segment]], keys: tuple[str, ...] = ("data.parallel.read",)) -> Sweep:
-    """A sweep of the pipeline alone."""
     return Sweep(keys, dict.fromkeys(rates, 2), rates, 64)
 
 
@@ -92,11 +90,6 @@ def test_of_two_keys_the_knee_is_where_both_are_small() -> None:
     assert "--set data.parallel.read=1 --set data.prefetch_buffer_size=8" in render(found)
 
 
-def test_a_host_that_slows_down_between_turns_is_compared_turn_by_turn() -> None:
-    rates = {("1",): segments(100, 50, 10), ("2",): segments(104, 52, 10.5)}
-    assert swept(rates).ratio(("2",), ("1",)).median == pytest.approx(1.04)
-
-
 def test_the_text_has_a_line_for_each_setting_and_the_knee() -> None:
     text = render(swept(READS))
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.startswith("data.")}
@@ -139,20 +132,6 @@ def test_settings_that_differ_in_their_threads_share_a_split(sample: SampleData,
     )
     assert others[0] is first and others[1] is not first
     assert first.annotated.any() and not others[1].annotated.any()
-
-
-def test_a_real_sweep_of_two_keys(sample: SampleData, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    path = sample.config(tmp_path / "c.json")
-    words = "--seconds 0.1 --repeats 1 --sweep data.parallel.read=1,autotune --sweep data.prefetch_buffer_size=0,auto"
-    outputs = ["--json", str(tmp_path / "out.json")]
-    assert main(["bench", "-c", str(path), *words.split(), *outputs]) == 0
-    text, read = capfd.readouterr().out, json.loads((tmp_path / "out.json").read_text())
-    assert read["keys"] == ["data.parallel.read", "data.prefetch_buffer_size"] and read["unit"] == "crops/s"
-    values = [("1", "0"), ("1", "auto"), ("autotune", "0"), ("autotune", "auto")]
-    assert [tuple(each["values"]) for each in read["settings"]] == values
-    for each in read["settings"]:
-        assert len(each["segments"]) == 1 and all(segment["crops"] > 0 for segment in each["segments"])
-    assert text.count("data.parallel.read=autotune data.prefetch_buffer_size=") >= 2 and "<- knee" in text
 
 
 def test_a_key_that_divides_the_cpus_is_swept_against_a_training_step(

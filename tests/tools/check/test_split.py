@@ -17,7 +17,7 @@ from tfpipe.cli import main
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.tools.check import reading
 from tfpipe.tools.check import split as package
-from tfpipe.tools.check.result import KINDS, Oddity, _described
+from tfpipe.tools.check.result import KINDS
 from tfpipe.tools.check.split import check
 
 
@@ -81,13 +81,6 @@ def test_an_image_is_turned_by_each_of_exifs_orientations_but_the_first(turn: in
     exif[reading.ORIENTATION] = turn
     image.save(file, "JPEG", exif=exif)
     assert reading._is_turned(file.getvalue()) == (2 <= turn <= 8)
-
-
-@pytest.mark.parametrize(("count", "more"), [(4, False), (5, False), (6, True)])
-def test_dots_stand_for_the_images_that_are_not_named(count: int, more: bool) -> None:
-    oddity = Oddity("empty", count, [{"path": f"/{name}.jpg", "reason": ""} for name in "abcde"[:count]])
-    for in_full in (True, False):
-        assert ("..." in " ".join(_described(oddity, in_full))) == more
 
 
 def test_what_training_does_not_read_does_not_count(config: Path) -> None:

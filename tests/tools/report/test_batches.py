@@ -1,6 +1,5 @@
 """The table of the traced batches: a sample that was late is named, with the batch that waited for it."""
 
-import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -18,27 +17,6 @@ from tfpipe.data.split import sample_names
 from tfpipe.tools.bench.bench import trace
 
 
-def read_rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def test_the_batch_that_waited_for_a_late_sample_is_named_with_the_file(
-    make: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Images one after the other, each by itself: the wait for the late one is that of its batch alone.
-    config = make(num_parallel_readers=1, prefetch_buffer_size=0, decoder="graph")
-    late = delay_one(monkeypatch, config, 45)
-    trace(config, World(), Window(0, 8), tmp_path / "run")
-    assert main(["report", str(tmp_path / "run"), "--per-batch", str(tmp_path / "b.csv")]) == 0
-    rows = read_rows(tmp_path / "b.csv")
-    assert [int(row["batch"]) for row in rows] == list(range(8)) and {row["rank"] for row in rows} == {"0"}
-    first = next(row for row in rows if "45" in row["positions"].split())
-    assert first["slowest_file"] == late and first["slowest_stage"] == "read" and first["slowest_position"] == "45"
-    assert float(first["slowest_ms"]) >= 1000 * LATE_S and float(first["wait_ms"]) >= 1000 * LATE_S
-    assert float(first["taken_s"]) >= float(first["ready_s"]) and float(first["delay_ms"]) >= 0
-
-
 def test_samples_are_timed_in_a_parallel_pipeline_too(
     make: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,9 +24,11 @@ def test_samples_are_timed_in_a_parallel_pipeline_too(
     # Samples are timed from the first step on; batches that are made before it have been used when the window begins.
     late = delay_one(monkeypatch, config, 140)
     trace(config, World(), Window(8, 19), tmp_path / "run")
-    outs = [str(tmp_path / name) for name in ("b.parquet", "t.json")]
+    outs = [str(tmp_path / name) for name in ("b.parquet", "t.json", "b.csv")]
     assert main(["report", str(tmp_path / "run"), "--per-batch", outs[0], "--trace", outs[1]]) == 0
     rows = pyarrow.parquet.read_table(outs[0]).to_pylist()
+    assert main(["report", str(tmp_path / "run"), "--per-batch", outs[2]]) == 0
+    assert Path(outs[2]).read_text().count("\n") == 1 + len(rows)
     assert [row["batch"] for row in rows] == list(range(8, 19))
     # The window's first batches were read before it, and are known all the same.
     unknown = [row for row in rows if row["slowest_stage"] not in ("read", "decode") or not row["slowest_file"]]

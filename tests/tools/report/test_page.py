@@ -154,18 +154,6 @@ def test_of_many_ranks_those_that_wait_longest_are_drawn() -> None:
     assert len(long.x) == len(long.y) == POINTS and np.mean(long.y) == pytest.approx(2, abs=0.02)
 
 
-def test_a_long_run_of_many_ranks_has_a_page_below_its_limit(tmp_path: Path) -> None:
-    run_dir = unpack("straggler", tmp_path)
-    line = json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[0])
-    ranks = [{**line["interval"]["ranks"][0], "rank": rank, "delay_ms": 1.0 * rank} for rank in range(64)]
-    line["interval"] |= {"ranks": ranks, "straggler": None}
-    text = "".join(json.dumps({**line, "step": 10 * number}) + "\n" for number in range(1, 1001))
-    (run_dir / "metrics.jsonl").write_text(text)
-    write_page(load_run(run_dir), tmp_path / "out.html")
-    page = read_page(tmp_path / "out.html")
-    assert "median of 64 ranks" in page.xpath("string(//figure[@id='delay-by-rank']//thead)")
-
-
 def test_what_is_missing_or_wrong_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = unpack("compute", tmp_path)
     assert main(["report", str(run_dir), str(run_dir), "--html", str(tmp_path / "x.html")]) == 2

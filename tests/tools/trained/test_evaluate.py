@@ -18,7 +18,7 @@ from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.errors import ConfigError
-from tfpipe.tools.trained.confusion import MOST, Confusion, class_table
+from tfpipe.tools.trained.confusion import Confusion, class_table
 from tfpipe.tools.trained.evaluate import evaluate
 
 
@@ -150,15 +150,3 @@ def test_the_confusion_is_a_plain_count(tmp_path: Path) -> None:
     assert scores[1].mistaken == others.max() and scores[1].mistaken_for == scores[int(others.argmax())].name
     assert scores[5] == ("5", 0, 0, None, None, None, 0)
     assert len(class_table(scores)) == 6  # a heading, and five classes that have crops
-
-
-def test_of_many_classes_the_first_are_drawn(tmp_path: Path) -> None:
-    classes = 3 * MOST
-    confusion = Confusion(classes)
-    confusion.add(np.arange(classes, dtype=np.int32), np.arange(classes))
-    confusion.add(np.array([7, 2500]), np.array([2999, 11]))
-    total = confusion.over(World())
-    lines = class_table(total.by_class([]))
-    assert lines[1].split()[:3] == ["7", "2", "0.500"] and "lowest recall; --json OUT writes all" in lines[-1]
-    total.draw([], "many", tmp_path / "many.png")
-    assert (tmp_path / "many.png").stat().st_size > 1000

@@ -1,7 +1,5 @@
 """Pictures of a pipeline: what they show is found in them, pixel by pixel."""
 
-import itertools
-import json
 import random
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -10,30 +8,23 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.support.images import bilinear
 from tests.support.sample import SampleData
 from tfpipe import World, build_dataset
 from tfpipe.cli import main
 from tfpipe.config import load_config
-from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.tools.view.sheet import (
     INK,
     PAPER,
-    Grid,
     Scene,
     Tile,
     class_color,
     draw,
     draw_boxes,
-    draw_panel,
     lay_out,
-    magnified,
     place_labels,
-    save,
-    shorten,
     text_width,
 )
 from tfpipe.tools.view.targets import tile_of
@@ -55,12 +46,6 @@ def test_a_mixed_crop_has_the_names_of_its_classes_with_their_shares() -> None:
         assert (tile.caption, tile.color) == (caption, class_color(number))
 
 
-def test_a_mixed_batch_is_drawn(sample: SampleData, tmp_path: Path) -> None:
-    data = {"mix": {"mixup": 1.0}, "dtype": "float32", "normalize": {"mean": [0.5] * 3, "std": [0.5] * 3}}
-    config = load_config(sample.config(tmp_path / "c.json", data=data))
-    assert "16 crops" in view(config, ViewRequest(count=16), tmp_path / "mixed.png")
-
-
 def place_of(crop: np.ndarray, sheet: np.ndarray) -> tuple[int, int]:
     """Top and left of where exactly these pixels are."""
     height, width, _ = crop.shape
@@ -75,7 +60,6 @@ def place_of(crop: np.ndarray, sheet: np.ndarray) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("data", "times"),
     [
-        pytest.param({"crop_image_size": [32, 32]}, 4, marks=pytest.mark.full("magnified as [24, 40] is")),
         ({"crop_image_size": [24, 40], "num_channels": 1}, 3),
         ({"batch_size": 8, "crop_image_size": [224, 224], "crop": "random_resized", "dtype": "float32"}, 1),
     ],
@@ -133,19 +117,6 @@ def test_scenes_hold_the_boxes_of_the_xml_and_the_crops_of_the_pipeline(
             assert len(drawn) <= 1 and all(np.abs(np.subtract(stated, box)).sum(1).min() < 1e-2 for box in drawn)
 
 
-def test_what_is_cut_at_random_is_framed_in_white(sample: SampleData, tmp_path: Path) -> None:
-    config = load_config(sample.config(tmp_path / "c.json", data={"crop": "random_resized", "flip": False}))
-    scenes = find_scenes(load_split(config.data, "train", World()), Stream.start(1), 8)
-    for scene in scenes:
-        (window,) = scene.windows
-        top, left, height, width = window.astype(int)
-        assert (window == (top, left, height, width)).all(), "of whole pixels"
-        cut = scene.pixels[top : top + height, left : left + width]
-        again = bilinear(cut.astype(float), (32, 32))
-        np.testing.assert_allclose(again, scene.crops[0], atol=1)
-    assert "in white, what is cut out" in view(config, ViewRequest("boxes", count=2), tmp_path / "a.png")
-
-
 def scene(boxes: list, labels: list, crops: int = 0, windows: list = ()) -> Scene:
     """On a black image that is drawn at twice its size."""
     return Scene(
@@ -198,14 +169,6 @@ def test_labels_lie_inside_and_on_no_other() -> None:
         free[top:bottom, left:right] = False
 
 
-def test_a_panel_holds_every_crop_under_its_image_and_says_if_there_is_none() -> None:
-    boxes = [[0.1, 0.1, 0.2, 0.2]] * 11
-    panel = np.asarray(draw_panel(scene(boxes, [0] * 11, crops=11), ["a"], numbered=True))
-    assert (panel[350:] == 99).all(-1).sum() >= 11 * 64 * 64
-    empty = np.asarray(draw_panel(scene([], []), [], numbered=False))
-    assert (empty[350:] == INK).all(-1).any()
-
-
 def test_tiles_do_not_overlap_and_lie_on_the_sheet() -> None:
     sizes = [(50, 40), (128, 128), (10, 90), (128, 20), (60, 60), (128, 128), (3, 3)]
     tiles = [Tile(Image.new("RGB", size), ["line"] * (number % 3)) for number, size in enumerate(sizes)]
@@ -220,38 +183,6 @@ def test_tiles_do_not_overlap_and_lie_on_the_sheet() -> None:
             free[top : top + height, left : left + grid.width] = False
 
 
-def test_a_caption_stays_in_its_column() -> None:
-    tiles = [Tile(Image.new("RGB", (128, 30)), ["a name far too long for a tile, " * 3], (1, 2, 3))] * 4
-    sheet, grid = np.asarray(draw("title " * 50, tiles)), lay_out(tiles)
-    assert isinstance(grid, Grid) and grid.columns == 2
-    gap = grid.corner(0)[0] + grid.width
-    assert (sheet[:, gap : grid.corner(1)[0]] == PAPER).all(-1)[60:].all()
-    assert (sheet[:, -20:] == PAPER).all()
-
-
-def test_text_is_cut_to_its_width_from_either_side() -> None:
-    long = "/data/ILSVRC/Data/CLS-LOC/train/n01440764/n01440764_36.JPEG"
-    start, end = shorten(long, 120), shorten(long, 120, keep="end")
-    assert start.endswith("...") and long.startswith(start[:-3]) and len(start) > 8
-    assert end.startswith("...") and long.endswith(end[3:]) and len(end) > 8
-    assert max(text_width(start), text_width(end)) <= 120
-    assert shorten("tench", 120) == "tench"
-
-
-def test_colours_differ_and_stay() -> None:
-    colors = [class_color(number) for number in range(12)]
-    closest = min(np.abs(np.subtract(a, b)).sum() for a, b in itertools.combinations(colors, 2))
-    assert closest > 40, colors
-    assert class_color(3) == class_color(3)
-
-
-def test_small_pictures_grow_by_whole_numbers_and_large_ones_stay() -> None:
-    pixels = np.arange(30 * 50, dtype=np.uint8).reshape(30, 50, 1)
-    assert magnified(pixels).size == (100, 60)
-    np.testing.assert_array_equal(np.asarray(magnified(pixels))[::2, ::2, 1], pixels[..., 0])
-    assert magnified(np.zeros((224, 224, 3), np.uint8)).size == (224, 224)
-
-
 def test_classes_go_by_their_first_name(sample: SampleData, tmp_path: Path) -> None:
     data = load_config(sample.config(tmp_path / "c.json")).data
     catalog = load_split(data, "train", World()).catalog
@@ -261,30 +192,6 @@ def test_classes_go_by_their_first_name(sample: SampleData, tmp_path: Path) -> N
     file.write_text("\n".join(f"{name} number {name}, and so on" for name in catalog.classes), encoding="utf-8-sig")
     named = data.model_copy(update={"classes": file})
     assert class_names(named, catalog)[0] == f"number {catalog.classes[0]}"
-
-
-@pytest.fixture
-def damaged(sample: SampleData, tmp_path: Path) -> Path:
-    """A config whose list has 5 good files and, between them, four that cannot be used."""
-    good = list(read_filelist(sample.train))[:4]
-    folder = tmp_path / "Data/CLS-LOC/train" / Path(good[0]).parent.name
-    folder.mkdir(parents=True)
-    contents = Path(good[0]).read_bytes()
-    (folder / "half.JPEG").write_bytes(contents[: len(contents) // 2])
-    (folder / "empty.JPEG").write_bytes(b"")
-    (folder / "page.JPEG").write_bytes(b"<html>not found</html>")
-    Image.open(good[0]).save(folder / "png.JPEG", format="PNG")
-    bad = [str(folder / name) for name in ("half.JPEG", "empty.JPEG", "missing.JPEG", "page.JPEG")]
-    listed = [path for pair in zip(good, bad, strict=True) for path in pair]
-    (tmp_path / "list.txt").write_text("\n".join([*listed, str(folder / "png.JPEG")]) + "\n")
-    data = {"train_filelist": str(tmp_path / "list.txt")}
-    return sample.config(tmp_path / "damaged.json", data=data)
-
-
-def test_a_broken_file_in_a_batch_is_named(damaged: Path, tmp_path: Path, capfd) -> None:
-    out = tmp_path / "b.png"
-    assert main(["view", "-c", str(damaged), "-o", str(out), "--boxes"]) == 1
-    assert ".JPEG" in capfd.readouterr().err and not out.exists()
 
 
 @pytest.mark.parametrize(
@@ -301,20 +208,6 @@ def test_what_cannot_be_written_is_told(sample: SampleData, tmp_path: Path, capf
     assert main(["view", "-c", str(config), "-o", str(tmp_path / out), "--count", "2"]) == 2
     error = capfd.readouterr().err
     assert f"cannot write {tmp_path / out}" in error and said in error
-
-
-def test_a_split_without_a_list_is_told(sample: SampleData, tmp_path: Path) -> None:
-    sample.config(tmp_path / "c.json")
-    alone = json.loads((tmp_path / "c.json").read_text())
-    del alone["data"]["test_filelist"], alone["data"]["test_label_file"]
-    (tmp_path / "d.json").write_text(json.dumps(alone))
-    with pytest.raises(ConfigError, match="test_filelist"):
-        view(load_config(tmp_path / "d.json"), ViewRequest("batch", "test"), tmp_path / "a.png")
-
-
-def test_save_writes_what_it_was_given(tmp_path: Path) -> None:
-    save(Image.new("RGB", (3, 2), (1, 2, 3)), tmp_path / "a.png")
-    assert read(tmp_path / "a.png").tolist() == [[[1, 2, 3]] * 3] * 2
 
 
 def test_classes_that_no_object_has_give_no_endless_search(sample: SampleData, tmp_path: Path) -> None:

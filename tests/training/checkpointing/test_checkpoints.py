@@ -158,10 +158,7 @@ def test_the_same_run_goes_on() -> None:
     ("changes", "said"),
     [
         ({"data__seed": 1}, "data.seed: 0 then, 1 now"),
-        (
-            {"images": 95, "file names": "cd" * 32},
-            'images: 96 then, 95 now\n  file names: "ababababa..."',
-        ),
+        ({"images": 95, "file names": "cd" * 32}, 'images: 96 then, 95 now\n  file names: "ababababa..."'),
         ({"data__new": True}, "data.new: null then, true now"),
     ],
 )
@@ -251,8 +248,7 @@ def test_the_share_of_an_epoch_that_is_done_stays(crops: int, before: int, after
 
 
 @pytest.mark.parametrize(
-    ("epoch_steps", "steps", "expected"),
-    [(10, 10, (7, 1.0)), (10, 20, (14, 2.0)), (10, 5, (4, 0.5))],
+    ("epoch_steps", "steps", "expected"), [(10, 10, (7, 1.0)), (10, 20, (14, 2.0)), (10, 5, (4, 0.5))]
 )
 def test_epochs_of_a_fixed_number_of_steps_go_on_from_the_same_share(
     epoch_steps: int, steps: int, expected: tuple[int, float]

@@ -2,26 +2,17 @@
 
 import json
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.commands import run
 from tests.support.runs import read_lines
 from tests.support.sample import SampleData
 from tfpipe import Config, ConfigError, Loader, Stream, World, load_config
 from tfpipe.data.sources.registry import load_split
-from tfpipe.training.checkpointing.checkpoints import (
-    Checkpoint,
-    GlobalBatch,
-    State,
-    contract_of,
-    settings_of,
-    write,
-)
+from tfpipe.training.checkpointing.checkpoints import Checkpoint, GlobalBatch, State, contract_of, settings_of, write
 from tfpipe.training.checkpointing.start import check_room, find_start, forget_after, run_lock
 from tfpipe.util.atomic_write import atomic_write
 
@@ -171,20 +162,6 @@ def test_a_run_with_twice_the_crops_goes_on_from_the_same_share_of_an_epoch(
     start = find_start(loader_of(config), tmp_path, fixed or 3, resume=True, anyway=True)
     assert (start.state.epoch, start.state.step, start.scale) == (2, step, scale)
     assert (start.state.total_steps, start.state.epoch_steps) == (15, fixed or 3)
-
-
-def test_a_crash_leaves_no_lock_behind(tmp_path: Path) -> None:
-    code = (
-        "import os, pathlib, sys\n"
-        "from tfpipe.distributed import World\n"
-        "from tfpipe.util.locks import locked\n"
-        "with locked(pathlib.Path(sys.argv[1]) / 'lock', 'training in this directory'):\n"
-        "    os._exit(7)\n"
-    )
-    assert run(sys.executable, "-c", code, tmp_path).code == 7
-    assert (tmp_path / "lock").exists()
-    with run_lock(tmp_path, World()):
-        pass
 
 
 def test_a_directory_without_room_for_checkpoints_is_refused_before_training(tmp_path: Path) -> None:

@@ -28,14 +28,7 @@ from tfpipe.data.sources.registry import load_split
 from tfpipe.tools.report.diagnosis import diagnose_run
 from tfpipe.tools.report.runs import PARTS, load_run
 from tfpipe.training import loop
-from tfpipe.training.monitor.accounting import (
-    Accounting,
-    Usage,
-    distributions,
-    rank_figures,
-    resident_bytes,
-    usage,
-)
+from tfpipe.training.monitor.accounting import Accounting, Usage, distributions, rank_figures, resident_bytes, usage
 from tfpipe.training.monitor.record import Record, Throughput
 from tfpipe.training.monitor.samples import SampleCounter, SampleCounts
 
@@ -229,13 +222,7 @@ def test_a_fixed_straggler_is_warned_of_once_an_epoch(tmp_path: Path, caplog: py
     account.epoch(0, 6)
     account.epoch(1, 3)
     times = [record.message for record in caplog.records]
-    assert (
-        times
-        == [
-            "rank 2 (host n1) is 2.4 times slower than the others in 2 of 2 intervals: waits for input",
-        ]
-        * 2
-    )
+    assert times == ["rank 2 (host n1) is 2.4 times slower than the others in 2 of 2 intervals: waits for input"] * 2
 
 
 @pytest.mark.parametrize("unit", ["image", "box"])

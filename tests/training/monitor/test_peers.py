@@ -4,11 +4,13 @@ import queue
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.support.gathers import Gather, on_all
 from tfpipe import World
 from tfpipe.collectives import rendezvous
 from tfpipe.collectives.hub import Hub, Peer
@@ -23,38 +25,22 @@ WAIT_S = 30
 class Ranks:
     """Three ranks that run a function each; collects the messages by which they end."""
 
-    def __init__(self, size: int = 3) -> None:
-        self.size, self.values, self.turn = size, [None] * size, threading.Barrier(size)
-        self.backend = "mpi"
+    def __init__(self) -> None:
+        self.gather, self.backend = Gather(3), "mpi"
         self.messages: queue.Queue[str] = queue.Queue()
-        self.ended = threading.Event()
 
     def world(self, rank: int) -> Any:
-        def gather(value: Any) -> list[Any]:
-            self.values[rank] = value
-            self.turn.wait(WAIT_S)
-            values = list(self.values)
-            self.turn.wait(WAIT_S)
-            return values
-
-        return SimpleNamespace(rank=rank, size=self.size, backend=self.backend, gather=gather)
+        return SimpleNamespace(rank=rank, size=3, backend=self.backend, gather=self.gather.of(rank))
 
     def run(self, work: Callable[[int], None], limit_s: float | None = None) -> None:
         """Runs `work(rank)` in each rank, inside watch_peers."""
 
         def rank(number: int) -> None:
-            try:
+            with suppress(ValueError, TfpipeError, Stopped):
                 with watch_peers(self.world(number), self.messages.put, limit_s=limit_s):
                     work(number)
-            except (ValueError, TfpipeError, Stopped):
-                pass
 
-        threads = [threading.Thread(target=rank, args=(number,)) for number in range(self.size)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(WAIT_S)
-            assert not thread.is_alive()
+        on_all(rank, range(3))
 
 
 @pytest.fixture
@@ -187,18 +173,7 @@ def test_a_host_that_does_not_answer_is_named_at_once_and_to_the_other_ranks() -
 
 
 def test_the_kernel_ends_connections_with_a_silent_host(ranks: Ranks) -> None:
-    hubs: list[Hub] = []
-
-    def join(rank: int) -> None:
-        joined = peers.connect(ranks.world(rank))
-        assert joined is not None
-        hubs.append(joined)
-
-    threads = [threading.Thread(target=join, args=(rank,)) for rank in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(WAIT_S)
+    hubs = on_all(lambda rank: peers.connect(ranks.world(rank)), range(3))
     assert sorted(len(hub.peers) for hub in hubs) == [1, 1, 2]
     for hub in hubs:
         for peer in hub.peers:

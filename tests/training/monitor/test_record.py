@@ -8,28 +8,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.support.clock import Clock
 from tfpipe.data.order.schedule import Phase, Schedule
 from tfpipe.training.monitor import record
 from tfpipe.training.monitor.record import WARMUP_STEPS, Display, Throughput, clock, metrics_line
 
 
-class Clock:
-    """Time that passes when told to."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def perf_counter(self) -> float:
-        return self.now_s
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-
 @pytest.fixture(autouse=True)
 def clock_(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("tfpipe.training.monitor.record.time", made)
+    monkeypatch.setattr("tfpipe.training.monitor.record.time", SimpleNamespace(perf_counter=made, monotonic=made))
     return made
 
 

@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import json
 import logging
 import tarfile
 import zipfile
@@ -15,7 +14,6 @@ from tests.support.archives import class_tars, tar_bytes, tree, write_zip
 from tests.support.routes import CLASSES, SMALL, Sample, as_xml, samples, write_files
 from tests.support.targets import annotation
 from tfpipe import World, build_dataset
-from tfpipe.cli import main
 from tfpipe.config import make_config
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.sources.packed import archive as module
@@ -326,20 +324,3 @@ def test_odd_names_and_other_members(tmp_path: Path, form: int) -> None:
         "1 .me (e.g. a/z/read.me)",
         "1 archives of no images by their names (e.g. ILSVRC2012_devkit_t12.tar.gz)",
     }
-
-
-def test_commands_work_or_say_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = written("deflated zip", tmp_path)
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps({"data": {**SMALL, "source": {"kind": "archive", "path": str(path)}}}))
-    assert main(["check", "-c", str(config)]) == 0
-    assert main(["order", "-c", str(config), "--head", "3"]) == 0
-    assert main(["pack", "-c", str(config), "--out", str(tmp_path / "packed")]) == 0
-    assert main(["view", "-c", str(config), "-o", str(tmp_path / "grid.png")]) == 0
-    assert main(["index", "-c", str(config), "--entry-points"]) == 0
-    assert main(["index", "-c", str(config)]) == 2
-    assert "tfpipe index is for filelists" in capsys.readouterr().err
-    packed = make_config({"data": {**SMALL, "source": {"kind": "packed", "path": str(tmp_path / "packed")}}}).data
-    own, copy = split_of(path), load_split(packed, "train", World())
-    assert [own.image(item) for item in range(12)] == [copy.image(item) for item in range(12)]
-    assert np.array_equal(own.catalog.boxes.boxes, copy.catalog.boxes.boxes)

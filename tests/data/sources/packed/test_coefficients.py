@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.support.images import decoded, encoded, picture
@@ -13,7 +12,6 @@ from tfpipe import Loader, World, build_dataset, load_config
 from tfpipe.config import Config
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
-from tfpipe.prepare.entries import build_entries
 
 KINDS: tuple[dict[str, Any], ...] = ({}, {"subsampling": 0}, {"restart_marker_rows": 1}, {"progressive": True})
 
@@ -49,26 +47,10 @@ def test_an_image_is_a_file_of_the_same_pixels(tmp_path: Path) -> None:
         assert (decoded(split.image(item)) == decoded(sample.file)).all()
 
 
-def test_a_run_continues_from_the_files(tmp_path: Path) -> None:
-    """The state of a Loader over packed files is one over coefficients, too."""
-    files, stored = (written(kind, tmp_path / kind) for kind in ("packed", "coefficients"))
-    one, other = Loader(files), Loader(stored)
-    batches = iter(one)
-    next(batches)
-    state, expected = one.state_dict(), next(batches)
-    other.load_state_dict(state)
-    assert (np.asarray(next(iter(other))[0]) == np.asarray(expected[0])).all()
-
-
 def test_only_the_decoder_in_c_reads_them(tmp_path: Path) -> None:
     config = written("coefficients", tmp_path / "packed").data
     with pytest.raises(ConfigError, match=r"which only the decoder in C reads: set data\.decoder to"):
         load_split(config.model_copy(update={"decoder": "graph"}), "train", World())
-
-
-def test_they_need_no_entry_points(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="holds coefficients, which need no entry points"):
-        build_entries(written("coefficients", tmp_path / "packed").data, "train", World())
 
 
 def test_damage_ends_training_with_the_images_name(tmp_path: Path) -> None:

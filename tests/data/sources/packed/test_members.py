@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
+from tests.support.routes import tar_bytes
 from tfpipe.config import Columns
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.sources.packed import members
@@ -28,13 +29,7 @@ BLOCK = tarfile.BLOCKSIZE
 
 def as_tar(names: list[str], form: int = tarfile.GNU_FORMAT) -> bytes:
     """Returns a tar file of these names, each of 700 other bytes."""
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w", format=form) as tar:
-        for number, name in enumerate(names):
-            member = tarfile.TarInfo(name)
-            member.size = 700
-            tar.addfile(member, io.BytesIO(bytes([number]) * 700))
-    return file.getvalue()
+    return tar_bytes([(name, bytes([number]) * 700) for number, name in enumerate(names)], form)
 
 
 WHOLE = as_tar(NAMES)

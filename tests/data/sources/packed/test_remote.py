@@ -181,10 +181,7 @@ def test_what_is_missing_or_damaged_is_named(sample: SampleData, folders: Path, 
     server.fail = lambda path: 404
     with pytest.raises(ValueError, match=f"cannot fetch {server.url}/crops/train-"):
         split.image(0)
-    with (
-        pytest.raises(TfpipeError, match=r"record \d+ of http.*cannot fetch"),
-        Loader(config, data=split) as loader,
-    ):
+    with pytest.raises(TfpipeError, match=r"record \d+ of http.*cannot fetch"), Loader(config, data=split) as loader:
         next(loader)
 
 
