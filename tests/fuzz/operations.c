@@ -3,16 +3,22 @@
  *
  * A refused crop must be as it was, and both kinds of instructions must give the same one.
  *
- *     clang -fsanitize=fuzzer,address,undefined tests/fuzz/operations.c tfpipe/native/{augment,...}.c -lm && ./a.out
+ *     clang -fsanitize=fuzzer,address,undefined tests/fuzz/operations.c $(find tfpipe/native -name "*.c" ! -path "*/
+ops /*") -lm && ./a.out
  *     cc -DSTANDALONE -fsanitize=address,undefined ... -lm && ./a.out SECONDS SEED */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../tfpipe/native/draw.h"
+#include "../../tfpipe/native/augment/draw.h"
 
-enum { ASKED = 7, MOST_OPERATIONS = 6, MOST_STEPS = 3, MOST_SIDE = 80 };
+    enum {
+        ASKED = 7,
+        MOST_OPERATIONS = 6,
+        MOST_STEPS = 3,
+        MOST_SIDE = 80
+    };
 
 /* Bytes that are still to be read; 0 after the last. */
 struct input {

@@ -26,7 +26,7 @@ MOST_MEMBERS, NAME_BYTES = 4096, 64  # of a tar file that are listed in a call; 
 OUTPUT_BYTES = 1 << 16  # for which memory is taken at once
 # Of Native; in graphs they are TfpipeCrops and so on.
 OP_NAMES = "crops resize augment sizes read range rows lines mark mix floats windows".split()
-# Elements of a handle of an array, as op_column.c takes it; more than the 128 that TensorFlow copies into a graph.
+# Elements of a handle of an array, as ops/column.c takes it; more than the 128 that TensorFlow copies into a graph.
 HANDLE = 256
 # struct tfpipe_event of record.h.
 EVENT = np.dtype(
@@ -122,7 +122,7 @@ class Core:
         return self._written(self._library.tfpipe_native_entries, jpeg, every)
 
     def store(self, jpeg: bytes) -> bytes:
-        """Returns a JPEG's coefficients (native/stored.c), of which the decoder takes crops without reading codes.
+        """Returns a JPEG's coefficients (codec/stored.c), of which the decoder takes crops without reading codes.
 
         b"" for what the decoder refuses. Raises MemoryError.
         """

@@ -1,7 +1,7 @@
 /* What Python calls by ctypes, without TensorFlow, and what its calls have in common with those of the op. */
-#include "augment.h"
-#include "copy.h"
-#include "draw.h"
+#include "augment/augment.h"
+#include "pixels/copy.h"
+#include "augment/draw.h"
 #include "crops.h"
 #include "record.h"
 

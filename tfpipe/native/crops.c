@@ -1,6 +1,6 @@
 /* Decodes, band by band of 8 or 16 rows, what the windows need of a JPEG, and resizes the rows of each at once. Pixels
  * that another decoder has made go through the same resize. */
-#include "copy.h"
+#include "pixels/copy.h"
 #include "core.h"
 
 #include <string.h>
