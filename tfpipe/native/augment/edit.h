@@ -3,7 +3,8 @@
 #define TFPIPE_EDIT_H
 
 #include "augment.h"
-#include "../core.h"
+#include "../pixels/rows.h"
+#include "../scratch.h"
 
 /* Replaces each value by its entry of the channel's table. */
 typedef void map_levels(uint8_t *values, size_t pixels, int channels, const uint8_t (*tables)[256]);

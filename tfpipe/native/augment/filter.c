@@ -2,13 +2,6 @@
 #include "edit.h"
 
 #include <math.h>
-#include <string.h>
-
-#if HAVE_AVX2
-#include <immintrin.h>
-#elif HAVE_NEON
-#include <arm_neon.h>
-#endif
 
 enum {
     SMOOTH = 13,       /* sum of the weights of Pillow's ImageFilter.SMOOTH: 1, and 5 in the middle */

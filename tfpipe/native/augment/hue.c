@@ -2,10 +2,6 @@
 #include "edit.h"
 #include "planes.h"
 
-#if HAVE_NEON
-#include <arm_neon.h>
-#endif
-
 /* Luma, as of Pillow's convert("L"): weights of 1 << 16. */
 enum { RED = 19595, GREEN = 38470, BLUE = 7471 };
 _Static_assert(RED + GREEN + BLUE == 1 << 16, "the luma of gray is another gray");

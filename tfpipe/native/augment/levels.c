@@ -2,12 +2,6 @@
 #include "edit.h"
 #include "planes.h"
 
-#include <string.h>
-
-#if HAVE_NEON
-#include <arm_neon.h>
-#endif
-
 void map_plain(uint8_t *values, size_t pixels, int channels, const uint8_t (*tables)[256]) {
     for (size_t i = 0; i < pixels; i++)
         for (int c = 0; c < channels; c++, values++) *values = tables[c][*values];

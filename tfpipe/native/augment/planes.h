@@ -1,12 +1,9 @@
 /* Splits 32 RGB pixels into planes and puts them together again, by AVX2. */
-#ifndef TFPIPE_PLANES_H
-#define TFPIPE_PLANES_H
+#pragma once
 
-#include "../core.h"
+#include "../base.h"
 
 #if HAVE_AVX2
-#include <immintrin.h>
-
 /* Each lane has 16 pixels, of 48 bytes: three vectors of 16 bytes, in which a channel has the bytes 0, 3, 6 ..., 1, 4, 7
  * ... or 2, 5, 8 ...: in all three together each byte once. */
 struct planes {
@@ -59,5 +56,4 @@ AVX2 INLINE void store_planes(uint8_t *at, struct planes planes) {
 #undef FIRST_OF_3
 #undef SECOND_OF_3
 #undef THIRD_OF_3
-#endif
 #endif

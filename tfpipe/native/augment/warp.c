@@ -3,13 +3,6 @@
 #include "edit.h"
 
 #include <math.h>
-#include <string.h>
-
-#if HAVE_AVX2
-#include <immintrin.h>
-#elif HAVE_NEON
-#include <arm_neon.h>
-#endif
 
 static void fill_pixels(uint8_t *out, const struct warp *warp, int count) {
     for (int i = 0; i < count; i++)

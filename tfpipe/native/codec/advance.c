@@ -1,33 +1,5 @@
 /* Moves through a scan's MCUs: decodes those that are needed, and passes over the others. */
-#include "../core.h"
-
-void open_segment(struct scan *scan, size_t segment) {
-    scan->segment = segment;
-    scan->bits = (struct bits){0, 0, scan->data + (segment ? scan->ends[segment - 1] : 0)};
-    for (int c = 0; c < scan->frame->components; c++) scan->frame->component[c].prediction = 0;
-}
-
-void set_mcus(struct scan *scan) {
-    const struct frame *frame = scan->frame;
-    scan->mcus = (frame->width + 8 * frame->hmax - 1) / (8 * frame->hmax);
-    scan->mcu_rows = (frame->height + 8 * frame->vmax - 1) / (8 * frame->vmax);
-}
-
-int open_data(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *end) {
-    set_mcus(scan);
-    int status = read_data(scratch, scan, end, (size_t)scan->mcus * (size_t)scan->mcu_rows);
-    if (status) return status;
-    set_blocks(scan, scratch->blocks);
-    open_segment(scan, 0);
-    return 0;
-}
-
-int check_interval(const struct scan *scan, int ends, int is_last) {
-    size_t used = (taken(&scan->bits, scan->data) + 7) / 8, size = scan->ends[scan->segment];
-    if (used > size || (ends && used < size && !(is_last && size - used <= sizeof scan->bits.buffer)))
-        return TFPIPE_DAMAGED;
-    return ends && used < size ? TFPIPE_REFUSED : 0;
-}
+#include "scan.h"
 
 /* Transforms up to the MCU `target`, if `keep`. */
 static void advance_decoded(struct scan *scan, size_t target, int keep) {

@@ -1,6 +1,6 @@
 /* Writes stored coefficients as a sequential JPEG, with the Huffman tables that ITU-T T.81 has for examples (Tables K.3
  * to K.6): other bytes than those of the file that they were of, and the same coefficients. */
-#include "../core.h"
+#include "scan.h"
 
 /* Numbers of codes by their length, from 1 to 16 bits, and their symbols: DC and AC of luma, then of chroma. */
 static const uint8_t COUNTS[4][16] = {
@@ -161,8 +161,7 @@ int64_t tfpipe_unstore(tfpipe_scratch *scratch, const uint8_t *bytes, size_t len
     struct frame frame;
     struct scan scan = {.frame = &frame};
     if (open_stored(scratch, &scan, bytes, length)) return 0;
-    set_mcus(&scan);
-    set_blocks(&scan, scratch->blocks);
+    set_scan(&scan, scratch->blocks);
     struct output out = {.to = to, .room = room};
     struct codes codes[4];
     for (int table = 0; table < 4; table++) make_codes(codes + table, table);

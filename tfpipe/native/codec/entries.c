@@ -14,9 +14,7 @@
  *                      its lowest
  *          uint8 [8]   zeros, so that the last record can be read in words
  */
-#include "../core.h"
-
-#include <string.h>
+#include "../kernels.h"
 
 enum { FORMAT = 1, SAMPLED = 1024, HEAD = 32, TAIL = 8 };
 enum { HASH = 0, CHECK = 8, KIND = 16, EVERY = 17, BITS = 18, LOWEST = 22, COUNT = 28 };
@@ -157,11 +155,13 @@ static size_t find(struct tfpipe_scratch *scratch, struct scan *scan, int every,
             found->bit = taken(&scan->bits, scan->data);
             for (int c = 0; c < scan->frame->components; c++)
                 found->dc[c] = (int16_t)scan->frame->component[c].prediction;
-            size_t next = scan->position + (size_t)(scan->mcus - column < every ? scan->mcus - column : every);
-            if (advance_to(scan, tfpipe_kernels()->decode, next, 0)) return 0;
+            const int step = scan->mcus - column < every ? scan->mcus - column : every;
+            if (tfpipe_kernels()->decode(scan, step, 0)) return 0;
+            scan->position += (size_t)step;
+            if (check_interval(scan, scan->position == total, scan->position == total)) return 0;
         }
     }
-    return scan->position == total ? count : 0;
+    return count;
 }
 
 int64_t tfpipe_find_entries(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, int every, uint8_t *out,
@@ -173,6 +173,7 @@ int64_t tfpipe_find_entries(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t
     if (read_header(&header, scratch, jpeg, length, &frame) || frame.interval || frame.several ||
         frame.components > CODED)
         return 0;
+    set_scan(&scan, scratch->blocks);
     if (open_data(scratch, &scan, jpeg + length)) return 0;
     struct place *places;
     size_t count = find(scratch, &scan, every, &places);

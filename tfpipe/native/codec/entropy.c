@@ -3,7 +3,7 @@
  * The procedures are those of ITU-T T.81, F.2.2: Figures F.12 (EXTEND), F.13 (AC coefficients) and F.16 (DECODE).
  *
  * The loop is as fast as its chain of look-ups: shift, load, shift. So everything else stays off this chain. */
-#include "transform.h"
+#include "scan.h"
 
 /* Selects the table of the next look-up, its place and its block. A block's end is as unpredictable as the data, so it
  * must not be a branch, which compilers make of the plain form. */
@@ -145,17 +145,3 @@ int decode_neon(struct scan *scan, int count, int keep) {
     return keep ? decode_any(scan, count, 1, idct_neon, 0) : decode_any(scan, count, 0, idct_neon, 0);
 }
 #endif
-
-void set_blocks(struct scan *scan, struct block *blocks) {
-    const struct frame *frame = scan->frame;
-    const struct component *of[MCU_BLOCKS] = {0}; /* each block's component */
-    int n = 0;
-    for (int c = 0; c < frame->components; c++) /* read_frame bounds the sum */
-        for (int i = frame->component[c].h * frame->component[c].v; i > 0; i--) of[n++] = frame->component + c;
-    for (int i = 0; i < BLOCKS; i++) {
-        blocks[i].ac = of[i % n]->ac_table;
-        blocks[i].next_dc = of[(i + 1) % n]->dc_table;
-    }
-    scan->blocks = blocks;
-    scan->mcu_blocks = n;
-}

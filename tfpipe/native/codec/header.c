@@ -1,9 +1,7 @@
 /* Reads a JPEG's header: everything up to the coded data. Whatever libjpeg would warn of is refused.
  *
  * The segments are those of ITU-T T.81, B.2; markers' codes are in its Table B.1. */
-#include "../core.h"
-
-#include <string.h>
+#include "../scratch.h"
 
 static int read_u16(const uint8_t *at) { return at[0] << 8 | at[1]; }
 
@@ -231,11 +229,7 @@ int read_header(struct header *header, struct tfpipe_scratch *scratch, const uin
     return read_segments(header);
 }
 
-void tfpipe_size(const uint8_t *jpeg, size_t length, int32_t size[2]) {
-    if (is_stored(jpeg, length)) {
-        stored_size(jpeg, size);
-        return;
-    }
+void header_size(const uint8_t *jpeg, size_t length, int32_t size[2]) {
     if (length < 4 || jpeg[0] != 0xff || jpeg[1] != 0xd8) return;
     const uint8_t *at = jpeg + 2, *end = jpeg + length;
     while (end - at >= 4 && at[0] == 0xff) {

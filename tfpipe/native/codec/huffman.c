@@ -1,8 +1,6 @@
 /* Builds Huffman tables: Annex C of ITU-T T.81 (Figures C.1 to C.3), with the values after the codes (F.2.2.1, Figure
  * F.12, EXTEND) looked up together with these. */
-#include "../core.h"
-
-#include <string.h>
+#include "blocks.h"
 
 /* Returns the entry of a code whose value comes after it. */
 static uint32_t code_entry(int dc, int symbol, int length) {

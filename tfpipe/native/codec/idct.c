@@ -4,15 +4,7 @@
  * Coefficients of a picture are within 1,200 or so. Forged ones may be beyond what 16 bits hold after the first pass,
  * where libjpeg-turbo's own implementations differ, too; but rarely they agree, and these pixels differ from theirs: of
  * a million damaged files, one (a block of DC and one coefficient, which both let wrap around). */
-#include "../core.h"
-
-#include <string.h>
-
-#if HAVE_AVX2
-#include <immintrin.h>
-#elif HAVE_NEON
-#include <arm_neon.h>
-#endif
+#include "blocks.h"
 
 /* Constants of jidctint.c, 13 fractional bits. */
 enum {

@@ -4,7 +4,7 @@
  * Which coefficients are not zero is kept in a word for each block, so that a scan that refines them need not look for
  * them: most are zero. Such scans have half of an ordinary file's codes, and each is unpredictable. So what a block's codes
  * say is collected without branches, and added to the coefficients at its end. */
-#include "../core.h"
+#include "scan.h"
 
 /* A block takes at most these bits, after which an overrun is noticed. */
 _Static_assert(DC_BITS + (BLOCK - 1) * (AC_BITS + 1) + 16 + 14 <= 8 * (SLACK - LIMIT - 7 - 8),

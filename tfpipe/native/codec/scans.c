@@ -1,8 +1,6 @@
 /* Reads images that come in several scans: all are decoded into coefficients, of as many rows of MCUs as are needed, from
  * which blocks are transformed like those of a single scan. */
-#include "../core.h"
-
-#include <string.h>
+#include "scan.h"
 
 /* The size of a component in blocks, without those that only fill up MCUs. */
 static size_t blocks_across(const struct component *component) { return ((size_t)component->width + 7) / 8; }

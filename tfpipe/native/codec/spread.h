@@ -1,11 +1,9 @@
 /* Spreads packed bytes over the places that a mask has, and zigzag order over natural order, by AVX2. */
 #pragma once
 
-#include "../core.h"
+#include "blocks.h"
 
 #if HAVE_AVX2
-#include <immintrin.h>
-
 /* For a mask of 8 places: which of the packed bytes is at each, a byte for each place; 0x80: none, which gives 0. */
 static uint64_t SPREAD[256];
 /* By halves of a block in natural order, and by 16 bytes in zigzag order: which of these bytes is at each place. */

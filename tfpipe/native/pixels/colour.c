@@ -1,13 +1,5 @@
 /* Upsamples chroma and converts YCbCr to RGB, as libjpeg-turbo does. */
-#include "../core.h"
-
-#include <string.h>
-
-#if HAVE_AVX2
-#include <immintrin.h>
-#elif HAVE_NEON
-#include <arm_neon.h>
-#endif
+#include "rows.h"
 
 /* Triangle filters of libjpeg's "fancy" upsampling. At the image's edges the caller repeats the outermost sample, which
  * gives what libjpeg's special cases do. */

@@ -1,6 +1,5 @@
 /* Copies records into a batch. */
-#ifndef TFPIPE_COPY_H
-#define TFPIPE_COPY_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -11,5 +10,3 @@ void tfpipe_fence(void);
 
 /* Copies a record into the cache, where it is worked on next. */
 void tfpipe_fetch(uint8_t *out, const uint8_t *in, size_t size);
-
-#endif

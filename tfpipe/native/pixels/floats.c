@@ -1,8 +1,6 @@
 /* Converts levels to floats by a table, which holds the division by 255 and the normalisation: any float type, and the
  * values that Python has computed. */
-#include "../core.h"
-
-#include <string.h>
+#include "../base.h"
 
 enum { LEVELS = 256 };
 

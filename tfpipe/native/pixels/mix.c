@@ -1,13 +1,5 @@
 /* Mixes the crops of a batch with each other, in the batch's own memory: MixUp and CutMix. */
-#include "../core.h"
-
-#include <string.h>
-
-#if HAVE_AVX2
-#include <immintrin.h>
-#elif HAVE_NEON
-#include <arm_neon.h>
-#endif
+#include "../kernels.h"
 
 _Static_assert(TFPIPE_WEIGHT_BITS == 15, "instructions round off 15 bits");
 

@@ -1,12 +1,6 @@
 /* Sums of weighted pixels: first over rows, then along the row. Two taps, which is bilinear interpolation, have functions
  * of their own. */
-#include "../core.h"
-
-#include <string.h>
-
-#if HAVE_AVX2
-#include <immintrin.h>
-#endif
+#include "rows.h"
 
 void blend_plain(int16_t *out, const uint8_t *a, const uint8_t *b, int n, int weight) {
     for (int i = 0; i < n; i++) {

@@ -1,10 +1,7 @@
 /* The sums of weighted pixels of resize.c, and mirrored rows, by NEON. */
-#include "../core.h"
+#include "rows.h"
 
 #if HAVE_NEON
-#include <arm_neon.h>
-#include <string.h>
-
 INLINE uint8x16_t reversed(uint8x16_t x) { return vextq_u8(vrev64q_u8(x), vrev64q_u8(x), 8); }
 
 void mirror_neon(uint8_t *restrict out, const uint8_t *restrict in, int n, int channels) {

@@ -1,5 +1,5 @@
 /* Weights of the source pixels that a target's pixel is made of, along one axis. Pixel centres are at half pixels. */
-#include "../core.h"
+#include "rows.h"
 
 static double triangle(double x) {
     if (x < 0) x = -x;

@@ -1,8 +1,22 @@
-/* Takes byte stuffing and markers out of coded data (ITU-T T.81, B.1.1.5 and Figure F.18), so that the decoder's loop
- * meets neither. */
-#include "../core.h"
+/* Opens a scan's coded data: takes byte stuffing and markers out (ITU-T T.81, B.1.1.5 and Figure F.18), so that the
+ * decoder's loop meets neither, and reads it by restart intervals. */
+#include "scan.h"
 
-#include <string.h>
+void set_scan(struct scan *scan, struct block *blocks) {
+    const struct frame *frame = scan->frame;
+    const struct component *of[MCU_BLOCKS] = {0}; /* each block's component */
+    int n = 0;
+    scan->mcus = (frame->width + 8 * frame->hmax - 1) / (8 * frame->hmax);
+    scan->mcu_rows = (frame->height + 8 * frame->vmax - 1) / (8 * frame->vmax);
+    for (int c = 0; c < frame->components; c++) /* read_frame bounds the sum */
+        for (int i = frame->component[c].h * frame->component[c].v; i > 0; i--) of[n++] = frame->component + c;
+    for (int i = 0; i < BLOCKS; i++) {
+        blocks[i].ac = of[i % n]->ac_table;
+        blocks[i].next_dc = of[(i + 1) % n]->dc_table;
+    }
+    scan->blocks = blocks;
+    scan->mcu_blocks = n;
+}
 
 /* Copies bytes other than 0xff until one of them or the end; writes up to 7 bytes more. Returns where it stopped. */
 INLINE const uint8_t *copy_plain(uint8_t **to, const uint8_t *at, const uint8_t *end) {
@@ -64,4 +78,23 @@ int read_data(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *
     scan->limit = to + LIMIT;
     scan->after = at - 2;
     return 0;
+}
+
+void open_segment(struct scan *scan, size_t segment) {
+    scan->segment = segment;
+    scan->bits = (struct bits){0, 0, scan->data + (segment ? scan->ends[segment - 1] : 0)};
+    for (int c = 0; c < scan->frame->components; c++) scan->frame->component[c].prediction = 0;
+}
+
+int open_data(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *end) {
+    int status = read_data(scratch, scan, end, (size_t)scan->mcus * (size_t)scan->mcu_rows);
+    if (!status) open_segment(scan, 0);
+    return status;
+}
+
+int check_interval(const struct scan *scan, int ends, int is_last) {
+    size_t used = (taken(&scan->bits, scan->data) + 7) / 8, size = scan->ends[scan->segment];
+    if (used > size || (ends && used < size && !(is_last && size - used <= sizeof scan->bits.buffer)))
+        return TFPIPE_DAMAGED;
+    return ends && used < size ? TFPIPE_REFUSED : 0;
 }
