@@ -8,11 +8,8 @@
 
 #include "tf.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
 /* The handle's fields, int64; more elements than TensorFlow copies into a graph. */
 enum { ORIGIN, ADDRESS, ROWS, ELEMENTS, ROW_BYTES, HANDLE = 256 };
-enum { MOST_DIMS = 8 };
 
 static int64_t origin;
 
@@ -34,7 +31,7 @@ struct column {
 static struct column column_of(const TF_Tensor *handle, TF_Status *status) {
     struct column column = {0};
     const int64_t *fields = TF_TensorData(handle);
-    if (TF_NumDims(handle) != 1 || TF_Dim(handle, 0) != HANDLE)
+    if (TF_Dim(handle, 0) != HANDLE)
         TF_SetStatus(status, TF_INVALID_ARGUMENT, "tfpipe: a column's handle has a wrong shape");
     else if (fields[ORIGIN] != origin)
         TF_SetStatus(
@@ -47,117 +44,74 @@ static struct column column_of(const TF_Tensor *handle, TF_Status *status) {
     return column;
 }
 
-/* Returns an array that is an input itself. */
-static struct column array_of(const TF_Tensor *array, int64_t row_bytes, TF_Status *status) {
-    if (TF_NumDims(array) != 1)
-        TF_SetStatus(status, TF_INVALID_ARGUMENT, "TfpipeLines: the text or its starts have another rank than 1");
-    return (struct column){TF_TensorData(array), TF_NumDims(array) == 1 ? TF_Dim(array, 0) : 0, 0, row_bytes};
-}
-
-/* Allocates output 0: a row of `elements` (0: a scalar), of `row_bytes`, for each of `items`. */
-static TF_Tensor *allocate(TF_OpKernelContext *context, int type, const TF_Tensor *items, int64_t elements,
-                           int64_t row_bytes, TF_Status *status) {
-    int64_t dims[MOST_DIMS + 1], count = 1;
-    int rank = TF_NumDims(items);
-    if (rank > MOST_DIMS) {
-        TF_SetStatus(status, TF_INVALID_ARGUMENT, "tfpipe: items have more than 8 dimensions");
-        return NULL;
-    }
-    for (int i = 0; i < rank; i++) count *= dims[i] = TF_Dim(items, i);
-    if (elements) dims[rank++] = elements;
-    return TF_AllocateOutput(context, 0, type, dims, rank, (size_t)(count * row_bytes), status);
-}
-
-/* Whether all `items` are below `rows`; sets the status if not. */
-static int are_within(const int64_t *items, size_t count, int64_t rows, TF_Status *status) {
+/* Returns whether all `items` are below `rows`. */
+static int are_within(const int64_t *items, size_t count, int64_t rows) {
     for (size_t i = 0; i < count; i++)
-        if (items[i] < 0 || items[i] >= rows) {
-            TF_SetStatus(status, TF_INVALID_ARGUMENT, "tfpipe: an item is not in the catalog");
-            return 0;
-        }
+        if (items[i] < 0 || items[i] >= rows) return 0;
     return 1;
 }
 
-enum { COLUMN, ITEMS, ROWS_INPUTS };
+enum { COLUMN, ITEMS };
 
-static void rows_compute(void *op, TF_OpKernelContext *context) {
-    (void)op;
-    TF_Status *status = TF_NewStatus();
-    TF_Tensor *in[ROWS_INPUTS] = {0}, *out = NULL;
-    struct column column = {0};
-    const int type = TF_ExpectedOutputDataType(context, 0);
-    for (int i = 0; i < ROWS_INPUTS && TF_GetCode(status) == TF_OK; i++) TF_GetInput(context, i, &in[i], status);
-    if (TF_GetCode(status) == TF_OK) column = column_of(in[COLUMN], status);
-    if (TF_GetCode(status) == TF_OK &&
-        column.row_bytes != (int64_t)TF_DataTypeSize(type) * (column.elements ? column.elements : 1))
-        TF_SetStatus(status, TF_INVALID_ARGUMENT, "TfpipeRows: the column is of another type");
-    if (TF_GetCode(status) == TF_OK)
-        out = allocate(context, type, in[ITEMS], column.elements, column.row_bytes, status);
-    if (TF_GetCode(status) == TF_OK) {
-        const size_t count = TF_TensorByteSize(in[ITEMS]) / sizeof(int64_t), size = (size_t)column.row_bytes;
-        const int64_t *items = TF_TensorData(in[ITEMS]);
-        uint8_t *rows = TF_TensorData(out);
-        if (are_within(items, count, column.rows, status))
-            for (size_t i = 0; i < count; i++) memcpy(rows + i * size, column.bytes + (size_t)items[i] * size, size);
-    }
-    tfpipe_end_call(context, status, in, ROWS_INPUTS, out);
+static const char *rows_run(void *state, struct tfpipe_call *call) {
+    (void)state;
+    const int type = TF_ExpectedOutputDataType(call->context, 0);
+    const struct column column = column_of(call->in[COLUMN], call->status);
+    if (!tfpipe_ok(call)) return NULL;
+    if (column.row_bytes != (int64_t)TF_DataTypeSize(type) * (column.elements ? column.elements : 1))
+        return "the column is of another type";
+    const size_t count = TF_TensorByteSize(call->in[ITEMS]) / sizeof(int64_t), size = (size_t)column.row_bytes;
+    const int64_t *items = TF_TensorData(call->in[ITEMS]);
+    if (!are_within(items, count, column.rows)) return "an item is not in the catalog";
+    uint8_t *rows = tfpipe_output_like(call, type, ITEMS, column.elements);
+    for (size_t i = 0; tfpipe_ok(call) && i < count; i++)
+        memcpy(rows + i * size, column.bytes + (size_t)items[i] * size, size);
+    return NULL;
 }
 
-enum { TEXT, STARTS, LINES, LINES_INPUTS };
+enum { TEXT, STARTS, LINES };
 
-static void lines_compute(void *op, TF_OpKernelContext *context) {
-    (void)op;
-    TF_Status *status = TF_NewStatus();
-    TF_Tensor *in[LINES_INPUTS] = {0}, *out = NULL;
-    struct column text = {0}, starts = {0};
-    for (int i = 0; i < LINES_INPUTS && TF_GetCode(status) == TF_OK; i++) TF_GetInput(context, i, &in[i], status);
-    const int arrays = TF_GetCode(status) == TF_OK && TF_TensorType(in[TEXT]) == TF_UINT8;
-    if (TF_GetCode(status) == TF_OK) text = arrays ? array_of(in[TEXT], 1, status) : column_of(in[TEXT], status);
-    if (TF_GetCode(status) == TF_OK)
-        starts = arrays ? array_of(in[STARTS], sizeof(int64_t), status) : column_of(in[STARTS], status);
-    if (TF_GetCode(status) == TF_OK && (text.row_bytes != 1 || starts.row_bytes != sizeof(int64_t)))
-        TF_SetStatus(status, TF_INVALID_ARGUMENT, "TfpipeLines: a column is of another type");
-    if (TF_GetCode(status) == TF_OK) out = allocate(context, TF_STRING, in[LINES], 0, sizeof(TF_TString), status);
-    if (TF_GetCode(status) == TF_OK) {
-        const size_t count = TF_TensorByteSize(in[LINES]) / sizeof(int64_t);
-        const int64_t *items = TF_TensorData(in[LINES]), *start = (const int64_t *)(const void *)starts.bytes;
-        TF_TString *lines = TF_TensorData(out);
-        if (are_within(items, count, starts.rows - 1, status))
-            for (size_t i = 0; i < count; i++) {
-                const int64_t from = start[items[i]], to = start[items[i] + 1];
-                if (from < 0 || to <= from || to > text.rows) {
-                    TF_SetStatus(status, TF_INVALID_ARGUMENT, "TfpipeLines: the starts do not ascend within the text");
-                    break;
-                }
-                TF_StringCopy(lines + i, (const char *)text.bytes + from, (size_t)(to - from - 1));
-            }
+static const char *lines_run(void *state, struct tfpipe_call *call) {
+    (void)state;
+    struct column columns[2]; /* the text and its starts */
+    for (int i = TEXT; i <= STARTS; i++) {
+        TF_Tensor *in = call->in[i];
+        const int64_t bytes = i == TEXT ? 1 : sizeof(int64_t);
+        if (TF_TensorType(call->in[TEXT]) == TF_UINT8)
+            columns[i] = (struct column){TF_TensorData(in), TF_Dim(in, 0), 0, bytes};
+        else
+            columns[i] = column_of(in, call->status);
+        if (!tfpipe_ok(call)) return NULL;
+        if (columns[i].row_bytes != bytes) return "a column is of another type";
     }
-    tfpipe_end_call(context, status, in, LINES_INPUTS, out);
+    const size_t count = TF_TensorByteSize(call->in[LINES]) / sizeof(int64_t);
+    const int64_t *items = TF_TensorData(call->in[LINES]);
+    const int64_t *starts = (const int64_t *)(const void *)columns[STARTS].bytes;
+    if (!are_within(items, count, columns[STARTS].rows - 1)) return "an item is not in the catalog";
+    TF_TString *lines = tfpipe_output_like(call, TF_STRING, LINES, 0);
+    for (size_t i = 0; tfpipe_ok(call) && i < count; i++) {
+        const int64_t from = starts[items[i]], to = starts[items[i] + 1];
+        if (from < 0 || to <= from || to > columns[TEXT].rows) return "the starts do not ascend within the text";
+        TF_StringCopy(lines + i, (const char *)columns[TEXT].bytes + from, (size_t)(to - from - 1));
+    }
+    return NULL;
 }
 
 const struct tfpipe_op tfpipe_rows_op = {
-    "TfpipeRows",
-    {
-        "column: int64", /* [HANDLE] */
-        "items: int64",  /* [...]: numbers of rows */
-    },
-    {"T: type"},
-    {"rows: T"}, /* [...], or [..., elements] */
-    NULL,
-    rows_compute,
-    NULL,
+    .name = "TfpipeRows",
+    .in = {{"column: int64", 1},  /* [HANDLE] */
+           {"items: int64", -1}}, /* numbers of rows */
+    .attributes = {"T: type"},
+    .out = {"rows: T"}, /* [...], or [..., elements] */
+    .run = rows_run,
 };
 
 const struct tfpipe_op tfpipe_lines_op = {
-    "TfpipeLines",
-    {
-        "text: T",       /* uint8 [m]: lines, each with its end; or its handle, int64 [HANDLE] */
-        "starts: int64", /* [n + 1]: where each line starts, and the last one's end; or, as the text, its handle */
-        "items: int64",  /* [...]: numbers of lines */
-    },
-    {"T: {int64, uint8}"},
-    {"lines: string"}, /* [...], without their ends */
-    NULL,
-    lines_compute,
-    NULL,
+    .name = "TfpipeLines",
+    .in = {{"text: T", 1},        /* uint8 [m]: lines, each with its end; or its handle, int64 [HANDLE] */
+           {"starts: int64", 1},  /* [n + 1]: where each line starts, and the last one's end; or its handle */
+           {"items: int64", -1}}, /* numbers of lines */
+    .attributes = {"T: {int64, uint8}"},
+    .out = {"lines: string"}, /* [...], without their ends */
+    .run = lines_run,
 };

@@ -3,11 +3,9 @@
  * The op keeps its files open, each from its first use on: they are few and large, and opening one costs a request to
  * the file server. */
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "tf.h"
@@ -22,15 +20,10 @@ struct files {
 
 static void *files_create(TF_OpKernelConstruction *construction) {
     struct files *files = calloc(1, sizeof *files);
-    if (!files || pthread_mutex_init(&files->lock, NULL)) {
-        TF_Status *status = TF_NewStatus();
-        TF_SetStatus(status, TF_RESOURCE_EXHAUSTED, "no memory");
-        TF_OpKernelConstruction_Failure(construction, status);
-        TF_DeleteStatus(status);
-        free(files);
-        return NULL;
-    }
-    return files;
+    if (files && !pthread_mutex_init(&files->lock, NULL)) return files;
+    tfpipe_refuse(construction, TF_RESOURCE_EXHAUSTED, "no memory");
+    free(files);
+    return NULL;
 }
 
 static void files_destroy(void *state) {
@@ -57,9 +50,8 @@ static int open_file(struct files *files, int64_t number, int64_t count, const c
     int file = -1;
     errno = ENOMEM;
     if (number < files->count) {
-        while ((file = files->open[number]) < 0 &&
-               (file = files->open[number] = open(path, O_RDONLY | O_CLOEXEC)) < 0 && errno == EINTR) {
-        }
+        if (files->open[number] < 0) files->open[number] = tfpipe_open(path);
+        file = files->open[number];
     }
     const int error = errno;
     pthread_mutex_unlock(&files->lock);
@@ -79,64 +71,43 @@ static ssize_t read_range(int file, char *bytes, size_t length, off_t offset) {
     return (ssize_t)size;
 }
 
-enum { PATHS, FILE_NUMBER, OFFSET, LENGTH, INPUTS };
+enum { PATHS, FILE_NUMBER, OFFSET, LENGTH };
 
-/* Reads the range that the inputs name into `contents`, which is empty. */
-static void read_contents(struct files *files, TF_Tensor *const *in, TF_TString *contents, TF_Status *status) {
-    const int64_t count = (int64_t)(TF_TensorByteSize(in[PATHS]) / sizeof(TF_TString));
-    const int32_t number = *(const int32_t *)TF_TensorData(in[FILE_NUMBER]);
-    const int64_t offset = *(const int64_t *)TF_TensorData(in[OFFSET]),
-                  length = *(const int64_t *)TF_TensorData(in[LENGTH]);
-    if (number < 0 || number >= count || offset < 0 || length < 0 || length > MOST) {
-        TF_SetStatus(status, TF_INVALID_ARGUMENT, "TfpipeRange: there is no such file or range");
-        return;
-    }
+static const char *run(void *files, struct tfpipe_call *call) {
+    const int64_t count = TF_Dim(call->in[PATHS], 0);
+    const int32_t number = *(const int32_t *)TF_TensorData(call->in[FILE_NUMBER]);
+    const int64_t offset = *(const int64_t *)TF_TensorData(call->in[OFFSET]);
+    const int64_t length = *(const int64_t *)TF_TensorData(call->in[LENGTH]);
+    if (number < 0 || number >= count || offset < 0 || length < 0 || length > MOST)
+        return "there is no such file or range";
+    TF_TString *contents = tfpipe_output(call, 0, TF_STRING, NULL, 0);
+    if (!tfpipe_ok(call)) return NULL;
     char path[PATH_MAX];
-    const TF_TString *name = (const TF_TString *)TF_TensorData(in[PATHS]) + number;
-    const size_t size = TF_StringGetSize(name), kept = size < sizeof path ? size : sizeof path - 1;
-    memcpy(path, TF_StringGetDataPointer(name), kept);
-    path[kept] = 0;
-    errno = ENAMETOOLONG;
-    const int file = kept == size ? open_file(files, number, count, path) : -1;
+    const TF_TString *paths = TF_TensorData(call->in[PATHS]);
+    const int file = tfpipe_path(paths + number, path) ? open_file(files, number, count, path) : -1;
     const size_t capacity = (size_t)length | 15;
     char *bytes = file < 0 ? NULL : malloc(capacity + 1);
     const ssize_t got = bytes ? read_range(file, bytes, (size_t)length, (off_t)offset) : -1;
     if (got == (ssize_t)length) {
         tfpipe_give(contents, bytes, (size_t)length, capacity);
-        return;
+        return NULL;
     }
     if (got < 0)
-        TF_SetStatusFromIOError(status, errno, path);
+        TF_SetStatusFromIOError(call->status, errno, path);
     else
-        TF_SetStatus(status, TF_FAILED_PRECONDITION, "the shard ends within it");
+        TF_SetStatus(call->status, TF_FAILED_PRECONDITION, "the shard ends within it");
     free(bytes);
-}
-
-static void compute(void *state, TF_OpKernelContext *context) {
-    TF_Status *status = TF_NewStatus();
-    TF_Tensor *in[INPUTS] = {0}, *contents = NULL;
-    for (int i = 0; i < INPUTS && TF_GetCode(status) == TF_OK; i++) {
-        TF_GetInput(context, i, &in[i], status);
-        if (TF_GetCode(status) == TF_OK && TF_NumDims(in[i]) != (i == PATHS))
-            TF_SetStatus(status, TF_INVALID_ARGUMENT, "TfpipeRange: the shape of an input is wrong");
-    }
-    if (TF_GetCode(status) == TF_OK)
-        contents = TF_AllocateOutput(context, 0, TF_STRING, NULL, 0, sizeof(TF_TString), status);
-    if (TF_GetCode(status) == TF_OK) read_contents(state, in, TF_TensorData(contents), status);
-    tfpipe_end_call(context, status, in, INPUTS, contents);
+    return NULL;
 }
 
 const struct tfpipe_op tfpipe_range_op = {
-    "TfpipeRange",
-    {
-        "paths: string", /* [files]: the same in each call */
-        "file: int32",   /* []: number of a file */
-        "offset: int64", /* [], in bytes */
-        "length: int64", /* [], in bytes */
-    },
-    {NULL},
-    {"contents: string"}, /* [] */
-    files_create,
-    compute,
-    files_destroy,
+    .name = "TfpipeRange",
+    .in = {{"paths: string", 1},  /* [files]: the same in each call */
+           {"file: int32", 0},    /* number of a file */
+           {"offset: int64", 0},  /* in bytes */
+           {"length: int64", 0}}, /* in bytes */
+    .out = {"contents: string"},  /* [] */
+    .run = run,
+    .create = files_create,
+    .destroy = files_destroy,
 };

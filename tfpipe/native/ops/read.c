@@ -74,42 +74,42 @@ static char *read_open(int file, size_t *size, size_t *capacity) {
     return NULL;
 }
 
-/* Reads the file that `path` names into `contents`, which is empty; nothing for the path "". */
-static void read_file(const TF_TString *path, TF_TString *contents, TF_Status *status) {
-    char name[PATH_MAX];
-    const size_t length = TF_StringGetSize(path), kept = length < sizeof name ? length : sizeof name - 1;
-    if (!length) return;
+int tfpipe_path(const TF_TString *path, char *name) {
+    const size_t length = TF_StringGetSize(path), kept = length < PATH_MAX ? length : PATH_MAX - 1;
     memcpy(name, TF_StringGetDataPointer(path), kept);
     name[kept] = 0;
-    int file = -1;
+    if (kept == length) return 1;
     errno = ENAMETOOLONG;
-    while (kept == length && (file = open(name, O_RDONLY | O_CLOEXEC)) < 0 && errno == EINTR) {
-    }
+    return 0;
+}
+
+int tfpipe_open(const char *name) {
+    int file;
+    do file = open(name, O_RDONLY | O_CLOEXEC);
+    while (file < 0 && errno == EINTR);
+    return file;
+}
+
+static const char *run(void *state, struct tfpipe_call *call) {
+    (void)state;
+    const TF_TString *path = TF_TensorData(call->in[0]);
+    TF_TString *contents = tfpipe_output(call, 0, TF_STRING, NULL, 0);
+    if (!tfpipe_ok(call) || !TF_StringGetSize(path)) return NULL;
+    char name[PATH_MAX];
+    const int file = tfpipe_path(path, name) ? tfpipe_open(name) : -1;
     size_t size, capacity;
     char *bytes = file < 0 ? NULL : read_open(file, &size, &capacity);
     if (bytes)
         tfpipe_give(contents, bytes, size, capacity);
     else
-        TF_SetStatusFromIOError(status, errno, name);
+        TF_SetStatusFromIOError(call->status, errno, name);
     if (file >= 0) close(file);
-}
-
-static void compute(void *op, TF_OpKernelContext *context) {
-    (void)op;
-    TF_Status *status = TF_NewStatus();
-    TF_Tensor *path = NULL, *contents = NULL;
-    TF_GetInput(context, 0, &path, status);
-    if (TF_GetCode(status) == TF_OK && TF_NumDims(path) != 0)
-        TF_SetStatus(status, TF_INVALID_ARGUMENT, "TfpipeRead: the path is no scalar");
-    if (TF_GetCode(status) == TF_OK)
-        contents = TF_AllocateOutput(context, 0, TF_STRING, NULL, 0, sizeof(TF_TString), status);
-    if (TF_GetCode(status) == TF_OK) read_file(TF_TensorData(path), TF_TensorData(contents), status);
-    tfpipe_end_call(context, status, &path, 1, contents);
+    return NULL;
 }
 
 const struct tfpipe_op tfpipe_read_op = {
-    "TfpipeRead", {"path: string"},     /* []; "": there is no file */
-    {NULL},       {"contents: string"}, /* []; "" for the path "" */
-    NULL,         compute,
-    NULL,
+    .name = "TfpipeRead",
+    .in = {{"path: string", 0}}, /* "": there is no file */
+    .out = {"contents: string"}, /* [] */
+    .run = run,
 };

@@ -12,12 +12,14 @@ typedef struct TF_OpKernelConstruction TF_OpKernelConstruction;
 typedef struct TF_OpKernelContext TF_OpKernelContext;
 typedef struct TF_Status TF_Status;
 typedef struct TF_Tensor TF_Tensor;
-/* A string of a tensor. Its content is read by TF_StringGetDataPointer and TF_StringGetSize alone; op_read.c writes one
+/* A string of a tensor. Its content is read by TF_StringGetDataPointer and TF_StringGetSize alone; ops/read.c writes one
  * in those versions of TensorFlow whose layout it knows. */
 typedef union {
     uint64_t words[3];
     void *pointer;
 } TF_TString;
+
+#define EXPORT __attribute__((visibility("default")))
 
 enum { TF_OK = 0, TF_INVALID_ARGUMENT = 3, TF_RESOURCE_EXHAUSTED = 8, TF_FAILED_PRECONDITION = 9 }; /* TF_Code */
 enum { TF_INT32 = 3, TF_UINT8 = 4, TF_STRING = 7, TF_INT64 = 9, TF_BOOL = 10 };                     /* TF_DataType */
@@ -73,31 +75,57 @@ const char *TF_StringGetDataPointer(const TF_TString *);
 size_t TF_StringGetSize(const TF_TString *);
 void TF_StringCopy(TF_TString *, const char *bytes, size_t);
 
-/* An op for CPUs, as op.c registers it; the lists end with NULL. An op without a state has no create and destroy. */
-struct tfpipe_op {
-    const char *name, *inputs[7], *attributes[7], *outputs[3];
-    void *(*create)(TF_OpKernelConstruction *);
-    void (*compute)(void *, TF_OpKernelContext *);
-    void (*destroy)(void *);
+/* A call of an op: its inputs, NULL once they are given up, and whether anything is wrong. */
+struct tfpipe_call {
+    TF_OpKernelContext *context;
+    TF_Status *status;
+    TF_Tensor *in[6];
 };
 
-/* Allocates an op's state of `count` attributes, int32_t each, and reads them by their names; NULL after an error. */
-void *tfpipe_new_state(TF_OpKernelConstruction *construction, const char *const *names, size_t count);
+/* An op for CPUs; the lists end with NULL. */
+struct tfpipe_op {
+    const char *name;
+    struct {
+        const char *type; /* "name: type" */
+        int rank;         /* -1: any */
+    } in[7];
+    const char *out[3], *attributes[7];
+    size_t numbers; /* attributes that are its state, an int32_t each: the first ones */
+    /* Computes a call. Returns what is wrong with the inputs; NULL: nothing, or the status has it. */
+    const char *(*run)(void *state, struct tfpipe_call *call);
+    void *(*create)(TF_OpKernelConstruction *); /* makes another state; NULL: none */
+    void (*destroy)(void *state);               /* NULL: by free */
+};
 
-/* Ends a call: tells TensorFlow of a failure, and gives up the inputs, the output (may be NULL) and the status. */
-void tfpipe_end_call(TF_OpKernelContext *context, TF_Status *status, TF_Tensor *const *in, int inputs, TF_Tensor *out);
+/* All ops: one more is a row here, and a struct tfpipe_op in a file. */
+#define TFPIPE_OPS(ROW) \
+    ROW(crops)          \
+    ROW(resize)         \
+    ROW(augment) ROW(mark) ROW(sizes) ROW(read) ROW(range) ROW(rows) ROW(lines) ROW(mix) ROW(floats) ROW(windows)
+#define TFPIPE_DECLARE(name) extern const struct tfpipe_op tfpipe_##name##_op;
+TFPIPE_OPS(TFPIPE_DECLARE)
+#undef TFPIPE_DECLARE
 
+static inline int tfpipe_ok(const struct tfpipe_call *call) { return TF_GetCode(call->status) == TF_OK; }
+
+/* op.c: allocates an output, and returns its memory, which the context keeps; NULL: it has none, or the status says why
+ * not. */
+void *tfpipe_output(struct tfpipe_call *call, int output, int type, const int64_t *dims, int rank);
+/* Allocates output 0 with the dimensions of an input, and one more; 0: none more. */
+void *tfpipe_output_like(struct tfpipe_call *call, int type, int input, int64_t more);
+/* Gives an input of rank 4 up, and returns its memory as that of output 0: a copy, if anything else refers to it. */
+void *tfpipe_forward(struct tfpipe_call *call, int input, int64_t dims[4]);
+/* Gives all inputs up. */
+void tfpipe_release(struct tfpipe_call *call);
+/* Allocates an op's state and `more` bytes after it, and reads its numbers; NULL: no memory. */
+void *tfpipe_create(const struct tfpipe_op *op, TF_OpKernelConstruction *construction, size_t more);
+/* Refuses to make an op. */
+void tfpipe_refuse(TF_OpKernelConstruction *construction, int code, const char *message);
+
+/* read.c: copies a path into `name`, of PATH_MAX bytes. Returns whether it fits; errno says so if not. */
+int tfpipe_path(const TF_TString *path, char *name);
+/* Opens a file to read it. Returns -1, and errno says why, if that fails. */
+int tfpipe_open(const char *name);
 /* Makes `string`, which is empty, the `size` bytes at `bytes`, of `capacity` + 1, and takes over their memory. If the
  * layout of a TF_TString is not known, the API's own function copies them. */
 void tfpipe_give(TF_TString *string, char *bytes, size_t size, size_t capacity);
-
-extern const struct tfpipe_op tfpipe_crops_op, tfpipe_resize_op; /* of op_crops.c */
-extern const struct tfpipe_op tfpipe_augment_op;                 /* of op_augment.c */
-extern const struct tfpipe_op tfpipe_mark_op;                    /* of op_mark.c */
-extern const struct tfpipe_op tfpipe_sizes_op;                   /* of op_sizes.c */
-extern const struct tfpipe_op tfpipe_read_op;                    /* of op_read.c */
-extern const struct tfpipe_op tfpipe_range_op;                   /* of op_range.c */
-extern const struct tfpipe_op tfpipe_rows_op, tfpipe_lines_op;   /* of op_column.c */
-extern const struct tfpipe_op tfpipe_mix_op;                     /* of op_mix.c */
-extern const struct tfpipe_op tfpipe_floats_op;                  /* of op_floats.c */
-extern const struct tfpipe_op tfpipe_windows_op;                 /* of op_windows.c */
