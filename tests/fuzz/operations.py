@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support.augment import MIXES, random_operation, reference
+from tests.support.augment import REFERENCES, Operation, random_operation, reference
 from tests.support.core import Core, build_core, generated_pixels
-from tfpipe.native import Operation
 
-KINDS = [kind for kind in Operation if kind not in MIXES]
+KINDS = sorted(REFERENCES)
 SIDES = (1, 2, 3, 9, 40, 40, 40, 120)
 # Shares of levels that may differ by one; all others are equal. Torch sums a blur's products in float32, the core has 6
 # fractional bits between the directions. Pillow interpolates warps in double, the core in float32: a level that is

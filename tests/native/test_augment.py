@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 
 from tests.fuzz.operations import DIFFER, KINDS, random_case
-from tests.support.augment import augmix, operation, random_operation, reference
+from tests.support.augment import MIXES, REFERENCES, Operation, augmix, operation, random_operation, reference
 from tests.support.core import ARGUMENT, SANITIZERS, WARNINGS, Core, core_sources, generated_pixels
 from tests.support.examples import examples
 from tfpipe import native
-from tfpipe.native import Operation
 
 HARNESS = Path(__file__).resolve().parents[1] / "fuzz" / "operations.c"
 NAN, INFINITY = float("nan"), float("inf")
+
+
+def test_every_operation_has_a_reference() -> None:
+    """A row of native/augment/augment.h without one in tests/support/augment.py would have untested pixels."""
+    assert set(Operation) == REFERENCES | MIXES
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name.lower())

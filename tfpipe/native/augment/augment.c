@@ -4,7 +4,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 /* Quantiles (i + 0.5) / 256 of the normal distribution, i from 128 on, times 4096; those before are their negatives. */
 static const int16_t QUANTILES[128] = {
@@ -23,12 +22,12 @@ const uint8_t *copy_crop(const struct edit *edit) {
     return copy;
 }
 
-static int apply_identity(const struct edit *edit, const struct tfpipe_operation *operation) {
+int apply_identity(const struct edit *edit, const struct tfpipe_operation *operation) {
     (void)edit, (void)operation;
     return 0;
 }
 
-static int flip_vertical(const struct edit *edit, const struct tfpipe_operation *operation) {
+int flip_vertical(const struct edit *edit, const struct tfpipe_operation *operation) {
     (void)operation;
     uint8_t *row = buffer_reserve(&edit->scratch->rows, edit->row);
     if (!row) return TFPIPE_MEMORY;
@@ -41,7 +40,7 @@ static int flip_vertical(const struct edit *edit, const struct tfpipe_operation 
     return 0;
 }
 
-static int flip_horizontal(const struct edit *edit, const struct tfpipe_operation *operation) {
+int flip_horizontal(const struct edit *edit, const struct tfpipe_operation *operation) {
     (void)operation;
     uint8_t *row = buffer_reserve(&edit->scratch->rows, edit->row);
     if (!row) return TFPIPE_MEMORY;
@@ -65,7 +64,7 @@ static struct rectangle rectangle_of(const struct edit *edit, const struct tfpip
                               (size_t)values[2], (size_t)values[3] * channels};
 }
 
-static int apply_erase(const struct edit *edit, const struct tfpipe_operation *operation) {
+int apply_erase(const struct edit *edit, const struct tfpipe_operation *operation) {
     struct rectangle rectangle = rectangle_of(edit, operation);
     for (size_t i = 0, channel = 0; i < rectangle.bytes && rectangle.rows; i++) {
         rectangle.first[i] = operation->fill[channel];
@@ -78,7 +77,7 @@ static int apply_erase(const struct edit *edit, const struct tfpipe_operation *o
 
 /* A byte of a hash chooses the quantile: 8 values a hash, where a normal number for each would cost an operation more
  * time than all others. The luma has green's mean and deviation. */
-static int apply_noise(const struct edit *edit, const struct tfpipe_operation *operation) {
+int apply_noise(const struct edit *edit, const struct tfpipe_operation *operation) {
     static const double MEAN[3] = {0.485, 0.456, 0.406}, DEVIATION[3] = {0.229, 0.224, 0.225};
     uint8_t tables[3][256];
     for (int c = 0; c < 3; c++)
@@ -109,7 +108,7 @@ static uint8_t *original_of(const struct edit *edit) {
     return (uint8_t *)edit->scratch->data.memory + edit->size * sizeof(float);
 }
 
-static int apply_save(const struct edit *edit, const struct tfpipe_operation *operation) {
+int apply_save(const struct edit *edit, const struct tfpipe_operation *operation) {
     float *sum = buffer_reserve(&edit->scratch->data, edit->size * (sizeof *sum + 1));
     if (!sum) return TFPIPE_MEMORY;
     memcpy(original_of(edit), edit->pixels, edit->size);
@@ -118,14 +117,14 @@ static int apply_save(const struct edit *edit, const struct tfpipe_operation *op
     return 0;
 }
 
-static int apply_add(const struct edit *edit, const struct tfpipe_operation *operation) {
+int apply_add(const struct edit *edit, const struct tfpipe_operation *operation) {
     float *sum = edit->scratch->data.memory, weight = (float)operation->values[0];
     for (size_t i = 0; i < edit->size; i++) sum[i] += weight * edit->pixels[i];
     memcpy(edit->pixels, original_of(edit), edit->size);
     return 0;
 }
 
-static int apply_load(const struct edit *edit, const struct tfpipe_operation *operation) {
+int apply_load(const struct edit *edit, const struct tfpipe_operation *operation) {
     const float *sum = edit->scratch->data.memory;
     uint8_t *pixels = edit->pixels;
     (void)operation;
@@ -136,33 +135,12 @@ static int apply_load(const struct edit *edit, const struct tfpipe_operation *op
     return 0;
 }
 
-/* By kind: the function, and how many values it takes. */
 static const struct {
     apply_operation *apply;
     int values;
-} APPLIED[TFPIPE_KINDS] = {
-    [TFPIPE_IDENTITY] = {apply_identity, 0},
-    [TFPIPE_INVERT] = {apply_invert, 0},
-    [TFPIPE_POSTERIZE] = {apply_posterize, 1},
-    [TFPIPE_SOLARIZE] = {apply_solarize, 1},
-    [TFPIPE_AUTOCONTRAST] = {apply_autocontrast, 0},
-    [TFPIPE_EQUALIZE] = {apply_equalize, 0},
-    [TFPIPE_BRIGHTNESS] = {apply_brightness, 1},
-    [TFPIPE_CONTRAST] = {apply_contrast, 1},
-    [TFPIPE_SATURATION] = {apply_saturation, 1},
-    [TFPIPE_HUE] = {apply_hue, 1},
-    [TFPIPE_SHARPNESS] = {apply_sharpness, 1},
-    [TFPIPE_GRAYSCALE] = {apply_grayscale, 0},
-    [TFPIPE_BLUR] = {apply_blur, 4},
-    [TFPIPE_WARP] = {apply_warp, 6},
-    [TFPIPE_FLIP_VERTICAL] = {flip_vertical, 0},
-    [TFPIPE_FLIP_HORIZONTAL] = {flip_horizontal, 0},
-    [TFPIPE_ERASE] = {apply_erase, 4},
-    [TFPIPE_ERASE_NOISE] = {apply_noise, 4},
-    [TFPIPE_SAVE] = {apply_save, 1},
-    [TFPIPE_ADD] = {apply_add, 1},
-    [TFPIPE_LOAD] = {apply_load, 0},
-};
+} APPLIED[] = {
+#define ROW(kind, apply, values, most) {apply, values},
+    TFPIPE_OPERATIONS(ROW)};
 
 /* Returns whether the value is a whole number within [least, most]. */
 static int is_whole(double value, int least, int most) {

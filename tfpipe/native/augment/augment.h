@@ -3,44 +3,42 @@
  * Levels are those of torchvision.transforms.v2 on PIL images: where Pillow has the operation its arithmetic is kept,
  * so that results are equal. Plain C, AVX2 and NEON give equal results. Thread-safe, as long as each thread has its own
  * scratch. */
-#ifndef TFPIPE_AUGMENT_H
-#define TFPIPE_AUGMENT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "../crops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-/* Kinds of operations, and their `values`. A factor of 1 keeps the crop. */
-enum tfpipe_kind {
-    TFPIPE_IDENTITY,
-    TFPIPE_INVERT,
-    TFPIPE_POSTERIZE,    /* bits that are kept of a level, 0 to 8 */
-    TFPIPE_SOLARIZE,     /* threshold: levels from it on are inverted */
-    TFPIPE_AUTOCONTRAST, /* by channel: from the darkest and brightest level to 0 and 255 */
-    TFPIPE_EQUALIZE,     /* by channel */
-    TFPIPE_BRIGHTNESS,   /* factor: from black, 0 */
-    TFPIPE_CONTRAST,     /* factor: from the mean luma */
-    TFPIPE_SATURATION,   /* factor: from gray; the identity for 1 channel */
-    TFPIPE_HUE,          /* shift in turns, [-0.5, 0.5]; the identity for 1 channel */
-    TFPIPE_SHARPNESS,    /* factor: from the smoothed crop, except at the crop's borders */
-    TFPIPE_GRAYSCALE,    /* all channels are the luma */
-    TFPIPE_BLUR,         /* kernel width and height, both odd; sigma x and y in pixels, above 0. Half a kernel is less
-                            than the crop's side, since borders are reflected */
-    TFPIPE_WARP,         /* six coefficients of the inverse map, as Pillow's Image.transform(AFFINE) takes them */
-    TFPIPE_FLIP_VERTICAL,
-    TFPIPE_FLIP_HORIZONTAL,
-    TFPIPE_ERASE,       /* top, left, height, width of a rectangle within the crop, filled with `fill` */
-    TFPIPE_ERASE_NOISE, /* the same; filled with normal noise of ImageNet's mean and deviation, drawn from `seed` */
-    TFPIPE_SAVE,        /* weight: keeps the crop as the original; the sum is weight times it */
-    TFPIPE_ADD,         /* weight: adds weight times the crop to the sum, and begins again with the original */
-    TFPIPE_LOAD,        /* the crop is the sum, truncated */
-    TFPIPE_KINDS
-};
+/* All operations: kind, function, how many values it takes, and the largest value in a step of this operation alone. One
+ * more is a row here and the function, and a row in tfpipe/config/augment.py that makes a step of it. */
+/* clang-format off */
+#define TFPIPE_OPERATIONS(ROW) \
+    ROW(IDENTITY, apply_identity, 0, 0) \
+    ROW(INVERT, apply_invert, 0, 0) \
+    ROW(POSTERIZE, apply_posterize, 1, 8)       /* bits that are kept of a level, 0 to 8 */ \
+    ROW(SOLARIZE, apply_solarize, 1, 255)       /* threshold: levels from it on are inverted */ \
+    ROW(AUTOCONTRAST, apply_autocontrast, 0, 0) /* by channel: from the darkest and brightest level to 0 and 255 */ \
+    ROW(EQUALIZE, apply_equalize, 0, 0)         /* by channel */ \
+    ROW(BRIGHTNESS, apply_brightness, 1, 1e6)   /* factor, from black, 0; 1 keeps the crop */ \
+    ROW(CONTRAST, apply_contrast, 1, 1e6)       /* factor, from the mean luma */ \
+    ROW(SATURATION, apply_saturation, 1, 1e6)   /* factor, from gray; the identity for 1 channel */ \
+    ROW(HUE, apply_hue, 1, 0.5)                 /* shift in turns, [-0.5, 0.5]; the identity for 1 channel */ \
+    ROW(SHARPNESS, apply_sharpness, 1, 1e6)     /* factor, from the smoothed crop, except at the crop's borders */ \
+    ROW(GRAYSCALE, apply_grayscale, 0, 0)       /* all channels are the luma */ \
+    ROW(BLUR, apply_blur, 4, 0)                 /* odd kernel width and height, below twice the sides; sigma x, y */ \
+    ROW(WARP, apply_warp, 6, 0)                 /* inverse map, as Pillow's Image.transform(AFFINE) takes it */ \
+    ROW(FLIP_VERTICAL, flip_vertical, 0, 0) \
+    ROW(FLIP_HORIZONTAL, flip_horizontal, 0, 0) \
+    ROW(ERASE, apply_erase, 4, 0)               /* top, left, height, width within the crop, filled with `fill` */ \
+    ROW(ERASE_NOISE, apply_noise, 4, 0)         /* the same, normal noise with ImageNet's mean, by `seed` */ \
+    ROW(SAVE, apply_save, 1, 0)                 /* weight: the crop is the original, weight times it the sum */ \
+    ROW(ADD, apply_add, 1, 0)                   /* weight: adds weight times the crop; then the original */ \
+    ROW(LOAD, apply_load, 0, 0)                 /* the crop is the sum, truncated */
+/* clang-format on */
+#define TFPIPE_KIND(kind, apply, values, most) TFPIPE_##kind,
+enum tfpipe_kind { TFPIPE_OPERATIONS(TFPIPE_KIND) TFPIPE_KINDS };
+#undef TFPIPE_KIND
 
 struct tfpipe_operation {
     int32_t kind, interpolation; /* interpolation of a warp: 0 nearest, 1 bilinear */
@@ -58,14 +56,9 @@ _Static_assert(offsetof(struct tfpipe_operation, interpolation) == 4 && offsetof
 
 #pragma GCC visibility push(default)
 
-/* Applies `count` operations in turn. Returns 0, TFPIPE_ARGUMENT (values that `enum tfpipe_kind` does not accept, or an
+/* Applies `count` operations in turn. Returns 0, TFPIPE_ARGUMENT (values that an operation does not accept, or an
  * ADD or LOAD without a SAVE before it: the crop is untouched) or TFPIPE_MEMORY. */
 int tfpipe_operate(tfpipe_scratch *scratch, uint8_t *pixels, int height, int width, int channels,
                    const struct tfpipe_operation *operations, int count);
 
 #pragma GCC visibility pop
-
-#ifdef __cplusplus
-}
-#endif
-#endif

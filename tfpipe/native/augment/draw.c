@@ -189,9 +189,14 @@ static void add_choice(struct step *step, struct draws *draws, const struct spac
     add_affine(step, &motion);
 }
 
+static void draw_one(struct step *step, struct draws *draws) {
+    (void)draws;
+    add_value(step, (int)step->arguments[0], step->arguments[1]);
+}
+
 static void draw_rand(struct step *step, struct draws *draws) {
     for (int i = 0; i < (int)step->arguments[0]; i++)
-        add_choice(step, draws, &RAND, below(draws, INVERT), (int)step->arguments[1], (int)step->arguments[2]);
+        add_choice(step, draws, &RAND, below(draws, INVERT), (int)step->arguments[2], (int)step->arguments[1]);
 }
 
 static void draw_trivial(struct step *step, struct draws *draws) {
@@ -327,12 +332,10 @@ static int are_spans(const double *pairs, int count, double least, double most) 
 }
 
 static int is_single(const double *a) {
-    const int kind = (int)a[0];
-    return kind >= 0 && kind < TFPIPE_KINDS &&
-           within(a + 1, 1, 0,
-                  kind == TFPIPE_POSTERIZE  ? 8
-                  : kind == TFPIPE_SOLARIZE ? 255
-                                            : MOST);
+#define ROW(kind, apply, values, most) most,
+    static const double MOST_OF[] = {TFPIPE_OPERATIONS(ROW)};
+#undef ROW
+    return a[0] >= 0 && a[0] < TFPIPE_KINDS && within(a + 1, 1, 0, MOST_OF[(int)a[0]]);
 }
 
 /* Returns whether a step's numbers are those that a config may have. */
@@ -343,7 +346,7 @@ static int is_valid(const double *row) {
         return 0;
     switch ((int)row[0]) {
     case TFPIPE_STEP_ONE: return is_single(a);
-    case TFPIPE_STEP_RAND: return within(a, 1, 0, MOST_RAND) && a[1] >= 0 && a[1] < a[2] && within(a + 2, 1, 2, 1000);
+    case TFPIPE_STEP_RAND: return within(a, 1, 0, MOST_RAND) && within(a + 1, 1, 2, 1000) && a[2] >= 0 && a[2] < a[1];
     case TFPIPE_STEP_TRIVIAL: return within(a, 1, 2, 1000);
     case TFPIPE_STEP_MIX:
         return within(a, 1, 1, 10) && within(a + 1, 1, 1, MOST_CHAINS) && within(a + 2, 1, -1, MOST_DEPTH) &&
@@ -356,9 +359,13 @@ static int is_valid(const double *row) {
         return are_spans(a, 1, -MOST, MOST) && within(a + 2, 2, 0, 1) && are_spans(a + 4, 1, LEAST, MOST) &&
                are_spans(a + 6, 2, -MOST_SHEAR, MOST_SHEAR);
     case TFPIPE_STEP_ERASE: return are_spans(a, 1, 0, 1) && are_spans(a + 2, 1, LEAST, MOST);
-    default: return row[0] >= 0 && row[0] < TFPIPE_STEPS;
+    default: return row[0] >= 0 && row[0] < TFPIPE_STEP_KINDS;
     }
 }
+
+static void (*const DRAW[])(struct step *, struct draws *) = {
+#define ROW(kind, name, draw) draw,
+    TFPIPE_STEPS(ROW)};
 
 int tfpipe_draw(const double *row, uint64_t key, int number, int height, int width,
                 struct tfpipe_operation operations[TFPIPE_MOST]) {
@@ -366,18 +373,7 @@ int tfpipe_draw(const double *row, uint64_t key, int number, int height, int wid
     struct step step = {row, row + TFPIPE_STEP_ARGUMENTS, height, width, operations};
     struct draws draws = {hash(key + GAMMA * ((uint64_t)number + 1)), 0};
     if (uniform(&draws) >= row[TFPIPE_STEP_P]) return 0;
-    switch ((int)row[0]) {
-    case TFPIPE_STEP_ONE: add_value(&step, (int)step.arguments[0], step.arguments[1]); break;
-    case TFPIPE_STEP_RAND: draw_rand(&step, &draws); break;
-    case TFPIPE_STEP_TRIVIAL: draw_trivial(&step, &draws); break;
-    case TFPIPE_STEP_AUTO: draw_auto(&step, &draws); break;
-    case TFPIPE_STEP_MIX: draw_mix(&step, &draws); break;
-    case TFPIPE_STEP_JITTER: draw_jitter(&step, &draws); break;
-    case TFPIPE_STEP_BLUR: draw_blur(&step, &draws); break;
-    case TFPIPE_STEP_ROTATION: draw_rotation(&step, &draws); break;
-    case TFPIPE_STEP_AFFINE: draw_affine(&step, &draws); break;
-    case TFPIPE_STEP_ERASE: draw_erase(&step, &draws); break;
-    }
+    DRAW[(int)row[0]](&step, &draws);
     return (int)(step.next - operations);
 }
 

@@ -1,26 +1,28 @@
 /* Draws the operations of an augmentation: a pure function of a crop's key and the steps, by the rules of
  * torchvision.transforms.v2. */
-#ifndef TFPIPE_DRAW_H
-#define TFPIPE_DRAW_H
+#pragma once
 
 #include "augment.h"
 
-/* A step is a row of doubles: its kind, the probability that it is applied, the interpolation (0 nearest, 1 bilinear)
- * and fill of its warps, and its arguments. The module tfpipe.data.images.augment writes the rows. */
-enum tfpipe_step {
-    TFPIPE_STEP_ONE,     /* kind of the operation, its value */
-    TFPIPE_STEP_RAND,    /* RandAugment: operations, magnitude, bins */
-    TFPIPE_STEP_TRIVIAL, /* TrivialAugmentWide: bins */
-    TFPIPE_STEP_AUTO,    /* AutoAugment, ImageNet's policy */
-    TFPIPE_STEP_MIX,     /* AugMix: severity, width, depth (below 1: random), alpha, whether all operations */
-    TFPIPE_STEP_JITTER,  /* ColorJitter: smallest and largest factor of brightness, contrast, saturation; hue's shift */
-    TFPIPE_STEP_BLUR,    /* GaussianBlur: kernel width, kernel height, smallest and largest sigma */
-    TFPIPE_STEP_ROTATION, /* RandomRotation: smallest and largest angle, whether a center is given, its x and y */
-    TFPIPE_STEP_AFFINE,   /* RandomAffine: smallest and largest angle, largest shifts as shares of width and height,
-                             smallest and largest scale, of the shear along x and along y, a center as above */
-    TFPIPE_STEP_ERASE,    /* RandomErasing: smallest and largest share of the area, of height / width, whether noise */
-    TFPIPE_STEPS
-};
+/* All steps: kind, name in a config, and function. A step is a row of doubles: its kind, the probability that it is
+ * applied, the interpolation (0 nearest, 1 bilinear) and fill of its warps, and its arguments, of which those that are
+ * drawn have a least and a most value. tfpipe/config/augment.py has the same, tfpipe/data/images/augment.py writes rows. */
+/* clang-format off */
+#define TFPIPE_STEPS(ROW) \
+    ROW(ONE, Operation, draw_one) /* kind of the operation, its value */ \
+    ROW(RAND, RandAugment, draw_rand) /* operations, bins, magnitude */ \
+    ROW(TRIVIAL, TrivialAugmentWide, draw_trivial) /* bins */ \
+    ROW(AUTO, AutoAugment, draw_auto) /* ImageNet's policy */ \
+    ROW(MIX, AugMix, draw_mix) /* severity, width, depth (below 1: random), alpha, whether all operations */ \
+    ROW(JITTER, ColorJitter, draw_jitter) /* brightness, contrast, saturation, hue */ \
+    ROW(BLUR, GaussianBlur, draw_blur) /* kernel width, kernel height, sigma */ \
+    ROW(ROTATION, RandomRotation, draw_rotation) /* angle, whether a center is given, its x and y */ \
+    ROW(AFFINE, RandomAffine, draw_affine) /* angle; largest shifts, as shares; scale; shears along x, y; a center */ \
+    ROW(ERASE, RandomErasing, draw_erase) /* share of the area, height / width, whether noise */
+/* clang-format on */
+#define TFPIPE_STEP(kind, name, draw) TFPIPE_STEP_##kind,
+enum tfpipe_step { TFPIPE_STEPS(TFPIPE_STEP) TFPIPE_STEP_KINDS };
+#undef TFPIPE_STEP
 enum { TFPIPE_STEP_P = 1, TFPIPE_STEP_INTERPOLATION, TFPIPE_STEP_FILL, TFPIPE_STEP_ARGUMENTS = 6, TFPIPE_COLUMNS = 24 };
 enum { TFPIPE_MOST_SIDE = 65500 }; /* pixels of a crop's side, at most */
 enum { TFPIPE_MOST = 80 };         /* operations of a step, at most */
@@ -40,5 +42,3 @@ int tfpipe_augment(tfpipe_scratch *scratch, uint8_t *pixels, int height, int wid
                    int steps, uint64_t key);
 
 #pragma GCC visibility pop
-
-#endif

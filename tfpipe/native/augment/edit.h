@@ -1,6 +1,5 @@
 /* Types and functions that the files of the operations on a crop share; augment.h is the interface. */
-#ifndef TFPIPE_EDIT_H
-#define TFPIPE_EDIT_H
+#pragma once
 
 #include "augment.h"
 #include "../pixels/rows.h"
@@ -93,12 +92,6 @@ const uint8_t *copy_crop(const struct edit *edit);
 /* An operation with checked values. Returns 0 or TFPIPE_MEMORY. The scratch's planes and rows are free for it. */
 typedef int apply_operation(const struct edit *edit, const struct tfpipe_operation *operation);
 
-/* levels.c */
-apply_operation apply_invert, apply_posterize, apply_solarize, apply_autocontrast, apply_equalize, apply_brightness,
-    apply_contrast, apply_saturation, apply_hue, apply_grayscale;
-/* filter.c */
-apply_operation apply_sharpness, apply_blur;
-/* warp.c */
-apply_operation apply_warp;
-
-#endif
+#define DECLARE(kind, apply, values, most) apply_operation apply;
+TFPIPE_OPERATIONS(DECLARE)
+#undef DECLARE
