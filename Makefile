@@ -56,7 +56,7 @@ run-gate:
 run-full:
 	TFPIPE_TESTS=full $(ALL_TESTS) $(PYTEST_ARGS)
 
-C_FILES := $(wildcard tfpipe/native/*.[ch] tests/*/*.c)
+C_FILES := $(wildcard tfpipe/native/*.[ch] tfpipe/native/*/*.[ch] tests/*/*.c)
 
 lint: $(VENV)/.installed-lint  ## say what is wrong with style, types, imports, lengths, the C and the shell scripts
 	$(BIN)/ruff check .
@@ -126,7 +126,7 @@ $(VENV)/.created:
 	@touch $@
 
 # A newer source of the decoder in C builds it again.
-PACKAGE := pyproject.toml setup.py $(wildcard tfpipe/native/*.[ch])
+PACKAGE := pyproject.toml setup.py $(wildcard tfpipe/native/*.[ch] tfpipe/native/*/*.[ch])
 
 # Installs $(1), about $(2) MB once unpacked, and says how far it is.
 define install

@@ -6,8 +6,8 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CCompilerError
 
-SOURCES = sorted(glob("tfpipe/native/*.c"))
-OPS = [path for path in SOURCES if path.startswith("tfpipe/native/op")]
+SOURCES = sorted(glob("tfpipe/native/**/*.c", recursive=True))
+OPS = sorted(glob("tfpipe/native/ops/*.c"))
 # tfpipe.native has the same.
 REMEDY = "install a wheel of tfpipe, or install it again with a C compiler (cc) on PATH"
 
@@ -17,7 +17,7 @@ def library(name: str, sources: list[str]) -> Extension:
     return Extension(
         f"tfpipe.native.{name}",
         sources,
-        depends=sorted(glob("tfpipe/native/*.h")),
+        depends=sorted(glob("tfpipe/native/**/*.h", recursive=True)),
         # Without fused multiply-add, so that levels are the same on all processors.
         extra_compile_args=["-std=gnu11", "-O3", "-g0", "-fvisibility=hidden", "-pthread", "-ffp-contract=off"],
         extra_link_args=["-pthread", "-lm"],

@@ -1,7 +1,7 @@
 """What copying a packed crop of pixels costs in CPU time: python profiles/pixel_copies.py. Needs a C compiler.
 
 Each way copies batches of 128 crops of 224x224, from random places of 500 MB, in as many threads as there are CPUs; the
-ways run in turns. tfpipe's copy (tfpipe/native/copy.c) is built for different numbers of places at once.
+ways run in turns. tfpipe's copy (tfpipe/native/pixels/copy.c) is built for different numbers of places at once.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from needs import need_programs
 
 from tfpipe.util.buffer_pool import aligned
 
-SOURCE = Path(__file__).resolve().parents[1] / "tfpipe" / "native" / "copy.c"
+SOURCE = Path(__file__).resolve().parents[1] / "tfpipe" / "native" / "pixels" / "copy.c"
 BATCH, BYTES, BATCHES, KEPT = 128, 224 * 224 * 3, 40, 5
 
 Copy = Callable[[np.ndarray, np.ndarray, np.ndarray], object]

@@ -19,9 +19,9 @@ TREE = {
     "tfpipe/cli/program.py": 'def run(name):\n    import_module(f"tfpipe.cli.commands.{name}")\n',
     "tfpipe/cli/commands/check.py": "import tfpipe.data.labels\n",
     "tfpipe/native/__init__.py": "def core(): ...\n",
-    "tfpipe/native/planes.h": "",
-    "tfpipe/native/idct.c": '#include "planes.h"\n',
-    "tfpipe/native/op_mix.c": '#include "planes.h"\n',
+    "tfpipe/native/codec/planes.h": "",
+    "tfpipe/native/codec/idct.c": '#include "planes.h"\n',
+    "tfpipe/native/ops/mix.c": '#include "../codec/planes.h"\n',
     "tests/conftest.py": "from tests.support.sample import make\n",
     "tests/support/sample.py": "import tfpipe\n",
     "tests/support/pictures.py": "from tfpipe.data.masks import draw\n",
@@ -118,21 +118,21 @@ def test_importers_of_a_deleted_module_are_found(root: Path) -> None:
 
 
 def test_c_concerns_its_mirror_then_the_tests_of_the_library_then_those_of_its_callers(root: Path) -> None:
-    found = selected(root, "tfpipe/native/op_mix.c")
+    found = selected(root, "tfpipe/native/ops/mix.c")
     assert [found[distance] for distance in range(3)] == [
         {"tests/native/test_mix.py"},
         {"tests/native/test_core.py"},
         {MASKS, "tests/test_package.py"},
     ]
     # It has no mirror.
-    assert selected(root, "tfpipe/native/idct.c")[0] == LIBRARY
+    assert selected(root, "tfpipe/native/codec/idct.c")[0] == LIBRARY
 
 
 def test_a_header_is_a_part_of_the_c_files_that_include_it(root: Path) -> None:
-    first, *_ = concerned(build_graph(root), ["tfpipe/native/planes.h"], {"tests/native/test_core.py": 0.1})
+    first, *_ = concerned(build_graph(root), ["tfpipe/native/codec/planes.h"], {"tests/native/test_core.py": 0.1})
     assert (first.file, first.reason) == (
         "tests/native/test_mix.py",
-        "mirrors tfpipe/native/op_mix.c, which uses tfpipe/native/planes.h",
+        "mirrors tfpipe/native/ops/mix.c, which uses tfpipe/native/codec/planes.h",
     )
 
 

@@ -2,14 +2,14 @@
  *
  * The first 8 bytes of an input say what is asked of the JPEG after them: windows, the crops' sizes, channels, kernel.
  *
- *     clang -fsanitize=fuzzer,address,undefined tests/fuzz/jpegs.c tfpipe/native/{colour,...}.c && ./a.out CORPUS
+ *     clang -fsanitize=fuzzer,address,undefined tests/fuzz/jpegs.c tfpipe/native/{calls,...}.c && ./a.out CORPUS
  *     cc -DSTANDALONE -fsanitize=address,undefined ... && ./a.out CPU_SECONDS SEED FILE... */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../tfpipe/native/core.h"
+#include "../../tfpipe/native/codec/scan.h"
 
 enum { ASKED = 8, MOST_WINDOWS = 4, MOST_SIDE = 64 };
 

@@ -3,14 +3,14 @@
  *
  * A refused crop must be as it was, and both kinds of instructions must give the same one.
  *
- *     clang -fsanitize=fuzzer,address,undefined tests/fuzz/operations.c tfpipe/native/{augment,...}.c -lm && ./a.out
+ *     clang -fsanitize=fuzzer,address,undefined tests/fuzz/operations.c tfpipe/native/{calls,...}.c -lm && ./a.out
  *     cc -DSTANDALONE -fsanitize=address,undefined ... -lm && ./a.out SECONDS SEED */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../tfpipe/native/draw.h"
+#include "../../tfpipe/native/augment/draw.h"
 
 enum { ASKED = 7, MOST_OPERATIONS = 6, MOST_STEPS = 3, MOST_SIDE = 80 };
 
@@ -73,6 +73,11 @@ static void set_spans(double *pairs, int count, double least, double most, struc
     }
 }
 
+/* The largest value of a step of each operation alone. */
+static const double MOST_OF[] = {
+#define ROW(kind, apply, values, most) most,
+    TFPIPE_OPERATIONS(ROW)};
+
 /* Gives a step of a crop numbers that a config may have. */
 static void fit_row(double *row, int height, int width, struct input *input) {
     double *a = row + TFPIPE_STEP_ARGUMENTS;
@@ -81,12 +86,12 @@ static void fit_row(double *row, int height, int width, struct input *input) {
     switch ((int)row[0]) {
     case TFPIPE_STEP_ONE:
         a[0] = byte_of(input) % TFPIPE_KINDS;
-        a[1] = byte_of(input) % (a[0] == TFPIPE_POSTERIZE ? 9 : 256);
+        a[1] = (int)(MOST_OF[(int)a[0]] * byte_of(input) / 255);
         break;
     case TFPIPE_STEP_RAND:
         a[0] = byte_of(input) % 8;
-        a[2] = 2 + byte_of(input);
-        a[1] = byte_of(input) % (int)a[2];
+        a[1] = 2 + byte_of(input);
+        a[2] = byte_of(input) % (int)a[1];
         break;
     case TFPIPE_STEP_TRIVIAL: a[0] = 2 + byte_of(input); break;
     case TFPIPE_STEP_MIX:
@@ -128,7 +133,7 @@ static void set_row(double *row, int height, int width, struct input *input) {
             row[i] = how < 16 ? (int8_t)byte_of(input) : how < 100 ? byte_of(input) / 32.0 : byte_of(input) % 9;
         }
     }
-    row[0] = byte_of(input) % (TFPIPE_STEPS + 1);
+    row[0] = byte_of(input) % (TFPIPE_STEP_KINDS + 1);
     row[TFPIPE_STEP_INTERPOLATION] = byte_of(input) & 1;
     if (byte_of(input) % 4) fit_row(row, height, width, input);
 }

@@ -195,17 +195,17 @@ class Libraries:
     def build(self) -> None:
         """Compiles the C files that differ from their objects, and links both libraries."""
         self.objects.mkdir(parents=True, exist_ok=True)
-        headers = "".join(path.read_text() for path in sorted(self.native.glob("*.h")))
-        sources = sorted(self.native.glob("*.c"))
-        for source in sources:
+        headers = "".join(path.read_text() for path in sorted(self.native.rglob("*.h")))
+        sources = sorted(self.native.rglob("*.c"))
+        targets = [self.objects / f"{'_'.join(source.relative_to(self.native).parts)}.o" for source in sources]
+        for source, target in zip(sources, targets, strict=True):
             made_from = (source.read_text(), headers)
-            if self.compiled.get(source.name) != made_from:
-                target = self.objects / f"{source.stem}.o"
+            if self.compiled.get(target.name) != made_from:
                 subprocess.run([*self.compiler, "-c", str(source), "-o", str(target)], check=True)
-                self.compiled[source.name] = made_from
+                self.compiled[target.name] = made_from
         for path in self.intact:
             of_ops = path.name.startswith("_ops")
-            parts = [str(self.objects / f"{each.stem}.o") for each in sources if each.stem.startswith("op") == of_ops]
+            parts = [str(each) for each in targets if each.name.startswith("ops_") == of_ops]
             new = self.objects / path.name
             subprocess.run([self.compiler[0], "-shared", "-pthread", *parts, "-lm", "-o", str(new)], check=True)
             new.replace(path)

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../../tfpipe/native/augment.h"
+#include "../../tfpipe/native/augment/augment.h"
 
 enum { CROPS, RESIZE, MIX, MIRROR, OPERATE };
 enum { GUARD = 64, FILL = 0xa5, MOST = 8 /* windows of a call */ };

@@ -7,14 +7,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.augment import DIFFER, KINDS, augmix, operation, random_case, random_operation, reference
+from tests.support.augment import (
+    DIFFER,
+    KINDS,
+    MIXES,
+    REFERENCES,
+    Operation,
+    augmix,
+    operation,
+    random_case,
+    random_operation,
+    reference,
+)
 from tests.support.core import ARGUMENT, SANITIZERS, WARNINGS, Core, core_sources, generated_pixels
 from tests.support.examples import examples
 from tfpipe import native
-from tfpipe.native import Operation
 
 HARNESS = Path(__file__).resolve().parents[1] / "fuzz" / "operations.c"
 NAN, INFINITY = float("nan"), float("inf")
+
+
+def test_every_operation_has_a_reference() -> None:
+    """A row of native/augment/augment.h without one in tests/support/augment.py would have untested pixels."""
+    assert set(Operation) == REFERENCES | MIXES
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name.lower())

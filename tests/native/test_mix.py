@@ -117,5 +117,7 @@ def test_floats_are_those_of_the_table(shape: tuple[int, ...], dtype: str) -> No
 
 @pytest.mark.parametrize("table", [(2, 256), (3, 255), (768,)], ids=str)
 def test_a_table_of_another_shape_is_refused(table: tuple[int, ...]) -> None:
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"TfpipeFloats: the table is not \[channels, 256\]"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"TfpipeFloats: the (rank of|table is not \[channels, 256\])"
+    ):
         native().floats(tf.zeros((2, 4, 4, 3), tf.uint8), tf.zeros(table))

@@ -129,7 +129,7 @@ def test_a_file_larger_than_any_image_is_refused_before_memory_is_taken(tmp_path
 
 
 def test_a_path_that_is_no_scalar_is_refused() -> None:
-    with pytest.raises(tf.errors.InvalidArgumentError, match="TfpipeRead: the path is no scalar"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match='TfpipeRead: the rank of "path: string" is not 0'):
         native.native().read(["/dev/null"])
 
 
@@ -169,5 +169,5 @@ def test_a_range_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     for number, offset, length in ((1, 0, 1), (-1, 0, 1), (0, -1, 1), (0, 0, -1), (0, 0, 2**30 + 1)):
         with pytest.raises(tf.errors.InvalidArgumentError, match="there is no such file or range"):
             native.native().range([path], np.int32(number), offset, length)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="the shape of an input is wrong"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match='the rank of "paths: string" is not 1'):
         native.native().range(path, np.int32(0), 0, 1)

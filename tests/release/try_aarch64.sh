@@ -17,7 +17,7 @@ int main(int count, char **names) {
     void *core = dlopen(names[count - 1], RTLD_NOW);
     if (!core) return printf("%s\n", dlerror()), 1;
     int (*version)(void) = (int (*)(void))dlsym(core, "tfpipe_native_version");
-    const char *(*simd)(void) = (const char *(*)(void))dlsym(core, "tfpipe_native_simd");
+    const char *(*simd)(void) = (const char *(*)(void))dlsym(core, "tfpipe_simd");
     return printf("%d %s\n", version(), simd()), 0;
 }
 C

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from enum import IntEnum
 from statistics import NormalDist
 
 import numpy as np
@@ -10,8 +11,10 @@ from PIL import Image, ImageEnhance, ImageOps
 
 from tests.support.core import generated_pixels
 from tfpipe.data.order.permutation import GAMMA, mix
-from tfpipe.native import OPERATION, Operation
+from tfpipe.native import OPERATION, core
 
+Operation = IntEnum("Operation", list(core().operations.items()))
+"""Kinds of OPERATIONs: those of the library's table."""
 FACTORS = {
     Operation.BRIGHTNESS: ImageEnhance.Brightness,
     Operation.CONTRAST: ImageEnhance.Contrast,
@@ -20,7 +23,6 @@ FACTORS = {
 }
 # Kinds that take part of a sequence: tested as one.
 MIXES = {Operation.SAVE, Operation.ADD, Operation.LOAD}
-KINDS = [kind for kind in Operation if kind not in MIXES]
 SIDES = (1, 2, 3, 9, 40, 40, 40, 120)
 # Shares of levels that may differ by one; all others are equal. Torch sums a blur's products in float32, the core has 6
 # fractional bits between the directions. Pillow interpolates warps in double, the core in float32: a level that is
@@ -93,25 +95,30 @@ def random_case(draw: random.Random, kind: Operation) -> tuple[np.ndarray, np.nd
 def reference(pixels: np.ndarray, one: np.ndarray) -> np.ndarray:
     """Returns what Pillow or torchvision make of a crop (uint8 [height, width, 1 or 3]) by one of OPERATION."""
     kind, values = Operation(one["kind"]), one["values"].tolist()
-    channels = pixels.shape[-1]
-    image = Image.fromarray(pixels if channels == 3 else pixels[..., 0])
+    if kind in BY_FORMULA:
+        return BY_FORMULA[kind](pixels, one)
+    image = Image.fromarray(pixels if pixels.shape[-1] == 3 else pixels[..., 0])
     if kind in FACTORS:
         return _pixels(FACTORS[kind](image).enhance(values[0]))
-    if kind in BY_PILLOW:
-        return _pixels(BY_PILLOW[kind](image, values[0]))
-    if kind == Operation.WARP:
-        fill = tuple(one["fill"][:channels].tolist())
-        how = (Image.Resampling.NEAREST, Image.Resampling.BILINEAR)[one["interpolation"]]
-        color = fill if channels == 3 else fill[0]
-        return _pixels(image.transform(image.size, Image.Transform.AFFINE, values, how, fillcolor=color))
-    if kind in (Operation.ERASE, Operation.ERASE_NOISE):
-        top, left, height, width = map(int, values[:4])
-        expected = pixels.copy()
-        noise = _noise(int(one["seed"]), (height, width, channels))
-        rectangle = expected[top : top + height, left : left + width]
-        rectangle[:] = one["fill"][:channels] if kind == Operation.ERASE else noise
-        return expected
-    return {Operation.HUE: hue, Operation.BLUR: blur}[kind](pixels, *values)
+    return _pixels(BY_PILLOW[kind](image, values[0]))
+
+
+def _warped(pixels: np.ndarray, one: np.ndarray) -> np.ndarray:
+    image = Image.fromarray(pixels if pixels.shape[-1] == 3 else pixels[..., 0])
+    fill = tuple(one["fill"][: pixels.shape[-1]].tolist())
+    how = (Image.Resampling.NEAREST, Image.Resampling.BILINEAR)[one["interpolation"]]
+    color = fill if len(fill) == 3 else fill[0]
+    affine = Image.Transform.AFFINE
+    return _pixels(image.transform(image.size, affine, one["values"].tolist(), how, fillcolor=color))
+
+
+def _erased(pixels: np.ndarray, one: np.ndarray) -> np.ndarray:
+    top, left, height, width = map(int, one["values"][:4])
+    expected, channels = pixels.copy(), pixels.shape[-1]
+    noise = _noise(int(one["seed"]), (height, width, channels))
+    rectangle = expected[top : top + height, left : left + width]
+    rectangle[:] = one["fill"][:channels] if one["kind"] == Operation.ERASE else noise
+    return expected
 
 
 BY_PILLOW: dict[Operation, Callable[[Image.Image, float], Image.Image]] = {
@@ -179,6 +186,17 @@ def augmix(pixels: np.ndarray, weights: list[float], branches: list[np.ndarray])
     for weight, branch in zip(weights[1:], branches, strict=True):
         total.add_(torch.tensor(weight) * torch.from_numpy(branch))
     return total.clamp(0, 255).to(torch.uint8).numpy()
+
+
+BY_FORMULA: dict[Operation, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    Operation.HUE: lambda pixels, one: hue(pixels, *one["values"].tolist()),
+    Operation.BLUR: lambda pixels, one: blur(pixels, *one["values"].tolist()),
+    Operation.WARP: _warped,
+    Operation.ERASE: _erased,
+    Operation.ERASE_NOISE: _erased,
+}
+REFERENCES = {*FACTORS, *BY_PILLOW, *BY_FORMULA}
+KINDS = sorted(REFERENCES)
 
 
 def _noise(seed: int, shape: tuple[int, int, int]) -> np.ndarray:

@@ -32,7 +32,7 @@ CONFTEST = "tests/conftest.py"
 LIBRARY = "tfpipe/native/__init__.py"
 NATIVE = "tfpipe/native/"
 NAMED = re.compile(r"\b(?:tfpipe|tests)(?:[./]\w+)+\.?")
-INCLUDED = re.compile(r'^#include "(\w+\.h)"', re.MULTILINE)
+INCLUDED = re.compile(r'^#include "([\w./]+\.h)"', re.MULTILINE)
 # Tests of files that are no modules, besides the tests that name them.
 FOLDERS = {
     **{"docs": "tests/docs", "mkdocs.yml": "tests/docs", "jobs": "tests/jobs", "configs": "tests/config"},
@@ -173,13 +173,13 @@ def python_targets(sources: Mapping[str, list[ast.AST]], names: Names) -> dict[s
 def build_graph(root: Path, gone: Collection[str] = ()) -> Graph:
     """Reads tfpipe/ and tests/ below `root`; `gone` are paths of deleted modules, which others may still import."""
     paths = [path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))]
-    paths += sorted((root / NATIVE).glob("*.[ch]"))
+    paths += sorted((root / NATIVE).rglob("*.[ch]"))
     texts = {path.relative_to(root).as_posix(): path.read_text() for path in paths}
     sources = {name: list(ast.walk(ast.parse(text))) for name, text in texts.items() if name.endswith(".py")}
     found = python_targets(sources, Names([*sources, *(path for path in gone if path.endswith(".py"))]))
     for name, text in texts.items():
         if not name.endswith(".py"):
-            found[name].update(f"{NATIVE}{header}" for header in INCLUDED.findall(text))
+            found[name].update(os.path.normpath(f"{name}/../{header}") for header in INCLUDED.findall(text))
         elif name.endswith("/conftest.py") and name != CONFTEST:
             for test in filter(is_test, texts):
                 if test.startswith(name.removesuffix("conftest.py")):
@@ -200,9 +200,10 @@ def mirrors(graph: Graph, path: str) -> tuple[list[str], int]:
     if not path.startswith("tfpipe/"):
         return [], MIRRORS
     place = PurePosixPath("tests", *PurePosixPath(path).parts[1:])
-    own = [place.with_name(f"test_{stem}.py").as_posix() for stem in {place.stem, place.stem.removeprefix("op_")}]
-    if existing := [test for test in own if test in graph.texts]:
-        return existing, MIRRORS
+    if path.startswith(NATIVE) and not path.endswith(".py"):
+        place = PurePosixPath(f"tests/native/{place.name}")
+    if (own := place.with_name(f"test_{place.stem}.py").as_posix()) in graph.texts:
+        return [own], MIRRORS
     for folder in place.parents:
         tests = [test for test in graph.tests if PurePosixPath(test).parent == folder]
         if folder == PurePosixPath("tests") or tests:

@@ -28,7 +28,7 @@ SAMPLINGS = ("444", "422", "420", "440", "Gray")
 
 def core_sources() -> list[str]:
     """Returns the paths of the core's C files, without TensorFlow's side."""
-    return [str(path) for path in sorted(SOURCES.glob("*.c")) if not path.name.startswith("op")]
+    return [str(path) for path in sorted(SOURCES.rglob("*.c")) if path.parent.name != "ops"]
 
 
 def build_core(folder: Path, *options: str) -> Path:

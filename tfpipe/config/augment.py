@@ -1,9 +1,15 @@
-"""The steps of `data.augment`: torchvision.transforms.v2's, with their names, arguments and defaults."""
+"""The steps of `data.augment`: torchvision.transforms.v2's, with their names, arguments and defaults.
+
+A step that is one operation of native/augment/augment.h is a row of OPERATIONS; any other is a class, and a row of
+native/augment/draw.h.
+"""
 
 import difflib
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
+import itertools
+import math
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias, Union
 
-from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, ValidationInfo, create_model, field_validator
 
 from tfpipe.config.section import ASCENDING, Form, Section
 
@@ -14,7 +20,7 @@ def _odd(size: int) -> int:
     return size
 
 
-# Limits of numbers, the same as in native/draw.c: beyond them nothing is left of a crop.
+# Limits of numbers, the same as in native/augment/draw.c: beyond them nothing is left of a crop.
 LEAST, MOST, MOST_SHEAR = 1e-6, 1e6, 89.0
 Chance = Annotated[float, Field(ge=0, le=1)]
 Size = Annotated[float, Field(ge=0, le=MOST)]
@@ -33,20 +39,35 @@ Bins = Annotated[int, Field(ge=2, le=1000)]
 Interpolation = Literal["nearest", "bilinear"]
 Fill = Annotated[Level | tuple[Level, Level, Level], Form("[red, green, blue], each in [0, 255]")]
 Center = Annotated[tuple[Number, Number] | None, Form("[x, y]")]
+# Keys that are no arguments of draw.h.
+SHARED = {"name", "p", "interpolation", "fill"}
+
+
+def _pair(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value, value)
+
+
+def _around(value: Any, middle: float = 0, least: float = -math.inf) -> tuple[float, ...]:
+    """Returns smallest and largest value: `value` around the middle, unless both are given."""
+    return value if isinstance(value, tuple) else (max(least, middle - value), middle + value)
+
+
+def _point(center: tuple[float, float] | None) -> tuple[float, ...]:
+    return (0, 0, 0) if center is None else (1, *center)
 
 
 class AugmentStep(Section):
     """A step of `data.augment`."""
 
+    operation: ClassVar[str] = ""
+    """The operation of native/augment/augment.h that the step is, or "": one of draw.h with the step's name."""
     p: Chance = 1.0
     """Probability that a crop goes through the step."""
 
-
-class HalfTheTime(AugmentStep):
-    """A step that half of the crops go through by default."""
-
-    p: Chance = 0.5
-    """Probability that a crop goes through the step."""
+    def numbers(self) -> tuple[float, ...]:
+        """Returns the step's arguments in the order of draw.h: by default its own keys, without texts."""
+        own = [getattr(self, key) for key in type(self).model_fields if key not in SHARED]
+        return tuple(value for value in own if not isinstance(value, str))
 
 
 class Warp(AugmentStep):
@@ -124,13 +145,9 @@ class ColorJitter(AugmentStep):
     hue: Annotated[float, Field(ge=0, le=0.5)] | Turns = 0.0
     """Number h: the shift is in [-h, h], of a full circle; or its smallest and largest value, within [-0.5, 0.5]."""
 
-
-class RandomGrayscale(AugmentStep):
-    """Takes the color out of a crop."""
-
-    name: Literal["RandomGrayscale"]
-    p: Chance = 0.1
-    """Probability that a crop goes through the step."""
+    def numbers(self) -> tuple[float, ...]:
+        factors = (_around(value, 1, 0) for value in (self.brightness, self.contrast, self.saturation))
+        return (*itertools.chain(*factors), *_around(self.hue))
 
 
 class GaussianBlur(AugmentStep):
@@ -142,47 +159,8 @@ class GaussianBlur(AugmentStep):
     sigma: Positive | Positives = (0.1, 2.0)
     """Standard deviation in pixels, or its smallest and largest value, between which it is drawn uniformly."""
 
-
-class RandomSolarize(HalfTheTime):
-    """Inverts the levels from a threshold on."""
-
-    name: Literal["RandomSolarize"]
-    threshold: Level
-    """Lowest level that is inverted."""
-
-
-class RandomPosterize(HalfTheTime):
-    """Keeps the highest bits of each level."""
-
-    name: Literal["RandomPosterize"]
-    bits: Annotated[int, Field(ge=0, le=8)]
-    """Bits that are kept."""
-
-
-class RandomAutocontrast(HalfTheTime):
-    """Stretches each channel's levels to [0, 255]."""
-
-    name: Literal["RandomAutocontrast"]
-
-
-class RandomEqualize(HalfTheTime):
-    """Equalizes each channel's histogram."""
-
-    name: Literal["RandomEqualize"]
-
-
-class RandomInvert(HalfTheTime):
-    """Inverts all levels."""
-
-    name: Literal["RandomInvert"]
-
-
-class RandomAdjustSharpness(HalfTheTime):
-    """Blurs or sharpens a crop."""
-
-    name: Literal["RandomAdjustSharpness"]
-    sharpness_factor: Size
-    """0 blurs, 1 changes nothing, 2 sharpens."""
+    def numbers(self) -> tuple[float, ...]:
+        return (*_pair(self.kernel_size), *_pair(self.sigma))
 
 
 class RandomRotation(Warp):
@@ -193,6 +171,9 @@ class RandomRotation(Warp):
     """Number d: the angle is in [-d, d], in degrees, counterclockwise; or its smallest and largest value."""
     center: Center = None
     """Point that stays, in pixels from the upper left corner; null: the middle."""
+
+    def numbers(self) -> tuple[float, ...]:
+        return (*_around(self.degrees), *_point(self.center))
 
 
 class RandomAffine(Warp):
@@ -215,23 +196,19 @@ class RandomAffine(Warp):
     center: Center = None
     """Point that rotation, scale and shear leave where it is, in pixels; null: the middle."""
 
-
-class RandomHorizontalFlip(HalfTheTime):
-    """Mirrors a crop sideways; `data.flip` does the same at no cost, while decoding."""
-
-    name: Literal["RandomHorizontalFlip"]
-
-
-class RandomVerticalFlip(HalfTheTime):
-    """Turns a crop upside down, mirrored."""
-
-    name: Literal["RandomVerticalFlip"]
+    def numbers(self) -> tuple[float, ...]:
+        shear = _around(self.shear or 0)
+        shears = shear if len(shear) == 4 else (*shear, 0, 0)
+        moves, scale = self.translate or (0, 0), self.scale or (1, 1)
+        return (*_around(self.degrees), *moves, *scale, *shears, *_point(self.center))
 
 
-class RandomErasing(HalfTheTime):
+class RandomErasing(AugmentStep):
     """Fills a random rectangle (Zhong et al. 2020)."""
 
     name: Literal["RandomErasing"]
+    p: Chance = 0.5
+    """Probability that a crop goes through the step."""
     scale: Annotated[tuple[Chance, Chance], PAIR, ASCENDING] = (0.02, 0.33)
     """Smallest and largest share of the crop's area."""
     ratio: Positives = (0.3, 3.3)
@@ -239,7 +216,59 @@ class RandomErasing(HalfTheTime):
     value: Fill | Literal["random"] = 0
     """Level, or one for each channel; "random": normal noise with ImageNet's mean and deviation of each channel."""
 
+    def numbers(self) -> tuple[float, ...]:
+        return (*self.scale, *self.ratio, self.value == "random")
 
+
+class Operation(NamedTuple):
+    """A step that is one operation of native/augment/augment.h, with at most one argument, which is its value."""
+
+    name: str
+    operation: str
+    """Its kind there."""
+    meaning: str
+    p: float = 0.5
+    key: str = ""
+    accepted: Any = None
+    """The key's type."""
+    key_meaning: str = ""
+
+    def section(self) -> type[AugmentStep]:
+        """Returns the step's section of the config."""
+        p = Field(self.p, description=AugmentStep.model_fields["p"].description)
+        keys: dict[str, Any] = {"p": (Chance, p), "name": (Literal[self.name], ...)}
+        if self.key:
+            keys[self.key] = (self.accepted, Field(description=self.key_meaning))
+        made = create_model(self.name, __base__=AugmentStep, __doc__=self.meaning, __module__=__name__, **keys)
+        made.operation = self.operation
+        return made
+
+
+OPERATIONS = (
+    Operation("RandomGrayscale", "GRAYSCALE", "Takes the color out of a crop.", p=0.1),
+    Operation(
+        *("RandomSolarize", "SOLARIZE", "Inverts the levels from a threshold on.", 0.5),
+        *("threshold", Level, "Lowest level that is inverted."),
+    ),
+    Operation(
+        *("RandomPosterize", "POSTERIZE", "Keeps the highest bits of each level.", 0.5),
+        *("bits", Annotated[int, Field(ge=0, le=8)], "Bits that are kept."),
+    ),
+    Operation("RandomAutocontrast", "AUTOCONTRAST", "Stretches each channel's levels to [0, 255]."),
+    Operation("RandomEqualize", "EQUALIZE", "Equalizes each channel's histogram."),
+    Operation("RandomInvert", "INVERT", "Inverts all levels."),
+    Operation(
+        *("RandomAdjustSharpness", "SHARPNESS", "Blurs or sharpens a crop.", 0.5),
+        *("sharpness_factor", Size, "0 blurs, 1 changes nothing, 2 sharpens."),
+    ),
+    Operation(
+        *("RandomHorizontalFlip", "FLIP_HORIZONTAL"),
+        "Mirrors a crop sideways; `data.flip` does the same at no cost, while decoding.",
+    ),
+    Operation("RandomVerticalFlip", "FLIP_VERTICAL", "Turns a crop upside down, mirrored."),
+)
+# As classes of this module, by which they are pickled.
+vars().update({row.name: row.section() for row in OPERATIONS})
 # In the order of this module.
 STEPS = tuple(
     step for step in [*vars().values()] if isinstance(step, type) and "name" in getattr(step, "model_fields", ())

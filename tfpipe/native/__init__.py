@@ -16,7 +16,7 @@ import numpy as np
 from tfpipe.errors import ConfigError
 
 CORE, OPS = "_core*.so", "_ops*.so"
-VERSION = 18  # TFPIPE_VERSION of crops.h
+VERSION = 19  # TFPIPE_VERSION of crops.h
 # setup.py has the same remedy.
 REMEDY = "install a wheel of tfpipe, or install it again with a C compiler (cc) on PATH"
 DAMAGED, MEMORY = 2, 3  # TFPIPE_DAMAGED and TFPIPE_MEMORY of crops.h
@@ -26,7 +26,7 @@ MOST_MEMBERS, NAME_BYTES = 4096, 64  # of a tar file that are listed in a call; 
 OUTPUT_BYTES = 1 << 16  # for which memory is taken at once
 # Of Native; in graphs they are TfpipeCrops and so on.
 OP_NAMES = "crops resize augment sizes read range rows lines mark mix floats windows".split()
-# Elements of a handle of an array, as op_column.c takes it; more than the 128 that TensorFlow copies into a graph.
+# Elements of a handle of an array, as ops/column.c takes it; more than the 128 that TensorFlow copies into a graph.
 HANDLE = 256
 # struct tfpipe_event of record.h.
 EVENT = np.dtype(
@@ -36,7 +36,7 @@ EVENT = np.dtype(
         *(("kind", "i4"), ("refused", "i4")),
     ]
 )
-# struct tfpipe_operation of augment.h, with an Operation as its kind.
+# struct tfpipe_operation of augment/augment.h; Core.operations has the kinds.
 OPERATION = np.dtype(
     [
         *(("kind", "i4"), ("interpolation", "i4"), ("seed", "u8")),
@@ -44,15 +44,6 @@ OPERATION = np.dtype(
     ]
 )
 MOST_OPERATIONS = 80  # of a step of an augmentation: TFPIPE_MOST of draw.h
-
-
-class Operation(IntEnum):
-    """Kinds of OPERATIONs; augment.h has their values."""
-
-    IDENTITY, INVERT, POSTERIZE, SOLARIZE, AUTOCONTRAST, EQUALIZE = range(6)
-    BRIGHTNESS, CONTRAST, SATURATION, HUE, SHARPNESS, GRAYSCALE = range(6, 12)
-    BLUR, WARP, FLIP_VERTICAL, FLIP_HORIZONTAL, ERASE, ERASE_NOISE = range(12, 18)
-    SAVE, ADD, LOAD = range(18, 21)
 
 
 class EventKind(IntEnum):
@@ -70,6 +61,10 @@ class Core:
 
     simd: str
     """Instructions in use: "avx2", "neon" or "plain"."""
+    operations: dict[str, int]
+    """Numbers of the kinds of OPERATIONs; augment.h has their values."""
+    steps: dict[str, int]
+    """Numbers of the kinds of steps, which draw.h describes, by their names in a config."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         address, number, count = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
@@ -85,12 +80,15 @@ class Core:
         library.tfpipe_native_entries.restype = count
         library.tfpipe_native_tar.argtypes = (number, address, count, address, count, address, count, address)
         library.tfpipe_native_tar.restype = count
-        library.tfpipe_native_record_start.argtypes = (count,)
-        library.tfpipe_native_record_stop.restype = count
-        library.tfpipe_native_record_take.argtypes = (address,)
-        library.tfpipe_native_simd.restype = ctypes.c_char_p
+        library.tfpipe_record_start.argtypes = (count,)
+        library.tfpipe_record_stop.restype = count
+        library.tfpipe_record_take.argtypes = (address,)
+        for text in (library.tfpipe_simd, library.tfpipe_native_operations, library.tfpipe_native_steps):
+            text.restype = ctypes.c_char_p
         self._library = library
-        self.simd = library.tfpipe_native_simd().decode()
+        self.simd = library.tfpipe_simd().decode()
+        self.operations = _numbered(library.tfpipe_native_operations())
+        self.steps = _numbered(library.tfpipe_native_steps())
 
     def whole(
         self, addresses: np.ndarray, lengths: np.ndarray, flips: np.ndarray, crops: np.ndarray, refused: np.ndarray
@@ -122,7 +120,7 @@ class Core:
         return self._written(self._library.tfpipe_native_entries, jpeg, every)
 
     def store(self, jpeg: bytes) -> bytes:
-        """Returns a JPEG's coefficients (native/stored.c), of which the decoder takes crops without reading codes.
+        """Returns a JPEG's coefficients (codec/stored.c), of which the decoder takes crops without reading codes.
 
         b"" for what the decoder refuses. Raises MemoryError.
         """
@@ -210,13 +208,13 @@ class Core:
         """Begins to record EVENTs, the newest `capacity` of them. Raises ValueError below 1, MemoryError."""
         if capacity < 1:
             raise ValueError(f"a capacity of {capacity} events cannot be recorded: give 1 or more")
-        if self._library.tfpipe_native_record_start(capacity):
+        if self._library.tfpipe_record_start(capacity):
             raise MemoryError(f"no memory to record {capacity} events of {EVENT.itemsize} bytes")
 
     def recorded(self) -> np.ndarray:
         """Ends recording; returns the EVENTs in their order."""
-        events = np.empty(self._library.tfpipe_native_record_stop(), EVENT)
-        self._library.tfpipe_native_record_take(events.ctypes.data)
+        events = np.empty(self._library.tfpipe_record_stop(), EVENT)
+        self._library.tfpipe_record_take(events.ctypes.data)
         return events
 
 
@@ -338,3 +336,7 @@ def _check_version(file: Path, version: int) -> None:
 
 def _kind(array: np.ndarray) -> str:
     return f"{array.dtype} {list(array.shape)}"
+
+
+def _numbered(names: bytes) -> dict[str, int]:
+    return {name: number for number, name in enumerate(names.decode().split())}

@@ -1,17 +1,18 @@
 /* What Python calls by ctypes, without TensorFlow, and what its calls have in common with those of the op. */
-#include "augment.h"
-#include "copy.h"
-#include "draw.h"
-#include "crops.h"
+#include "augment/draw.h"
+#include "base.h"
+#include "pixels/copy.h"
 #include "record.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
 EXPORT int tfpipe_native_version(void) { return TFPIPE_VERSION; }
-EXPORT const char *tfpipe_native_simd(void) { return tfpipe_simd(); }
-EXPORT int tfpipe_native_record_start(int64_t capacity) { return tfpipe_record_start(capacity); }
-EXPORT int64_t tfpipe_native_record_stop(void) { return tfpipe_record_stop(); }
-EXPORT void tfpipe_native_record_take(struct tfpipe_event *out) { tfpipe_record_take(out); }
+
+/* Returns the names of all operations, each with a space after it, in the order of their numbers. */
+#define NAME(kind, ...) #kind " "
+EXPORT const char *tfpipe_native_operations(void) { return TFPIPE_OPERATIONS(NAME); }
+#undef NAME
+/* Returns the names of all steps in the same way. */
+#define NAME(kind, name, draw) #name " "
+EXPORT const char *tfpipe_native_steps(void) { return TFPIPE_STEPS(NAME); }
 
 int tfpipe_crop_image(tfpipe_scratch *scratch, const struct tfpipe_image *image, int channels, int kernel,
                       int64_t number, const void *call) {

@@ -1,9 +1,8 @@
 /* Decodes, band by band of 8 or 16 rows, what the windows need of a JPEG, and resizes the rows of each at once. Pixels
  * that another decoder has made go through the same resize. */
-#include "copy.h"
-#include "core.h"
+#include "pixels/copy.h"
+#include "kernels.h"
 
-#include <string.h>
 #include <time.h>
 
 enum { BAND_BYTES = 8192 }; /* of rows that are mirrored before they are copied past the cache */
@@ -31,7 +30,7 @@ struct job {
     const uint8_t *decoded; /* the image's pixels, made by another decoder; NULL: they are in the frame's planes */
     struct crop *crops;
     int count, channels, kernel;
-    int mcu_width, mcu_height, mcus, mcu_rows; /* pixels; MCUs in a row; rows of them */
+    int mcu_width, mcu_height;       /* pixels */
     int first, base, base_end;       /* first MCU row needed; leftmost MCU needed, and the end of the rightmost */
     struct span *spans;              /* MCUs needed, by row from 0 */
     int last;                        /* end of the last MCU row needed */
@@ -120,20 +119,18 @@ static int set_spans(struct job *job, tfpipe_scratch *scratch) {
     const struct frame *frame = &job->frame;
     job->mcu_width = 8 * frame->hmax;
     job->mcu_height = 8 * frame->vmax;
-    job->mcus = (frame->width + job->mcu_width - 1) / job->mcu_width;
-    job->mcu_rows = (frame->height + job->mcu_height - 1) / job->mcu_height;
-    job->spans = buffer_reserve(&scratch->spans, (size_t)job->mcu_rows * sizeof *job->spans);
+    job->spans = buffer_reserve(&scratch->spans, (size_t)job->scan.mcu_rows * sizeof *job->spans);
     if (!job->spans) return TFPIPE_MEMORY;
-    memset(job->spans, 0, (size_t)job->mcu_rows * sizeof *job->spans);
-    job->base = job->mcus;
-    job->first = job->mcu_rows;
+    memset(job->spans, 0, (size_t)job->scan.mcu_rows * sizeof *job->spans);
+    job->base = job->scan.mcus;
+    job->first = job->scan.mcu_rows;
     int across = frame->hmax > 1 ? 2 : 0, above = frame->vmax > 1 ? 2 : 0;
     for (int i = 0; i < job->count; i++) {
         const struct crop *crop = job->crops + i;
         struct span columns = {max(crop->left - across, 0) / job->mcu_width,
-                               min((crop->left + crop->width + across - 1) / job->mcu_width + 1, job->mcus)};
+                               min((crop->left + crop->width + across - 1) / job->mcu_width + 1, job->scan.mcus)};
         struct span rows = {max(crop->top - above, 0) / job->mcu_height,
-                            min((crop->top + crop->height + above - 1) / job->mcu_height + 1, job->mcu_rows)};
+                            min((crop->top + crop->height + above - 1) / job->mcu_height + 1, job->scan.mcu_rows)};
         job->base = min(job->base, columns.from);
         job->base_end = max(job->base_end, columns.to);
         job->first = min(job->first, rows.from);
@@ -323,7 +320,7 @@ static int decode_span(struct job *job, int row, struct span span) {
         scan->column = span.from - job->base;
         return job->kernels->stored(scan, span.from, span.to);
     }
-    size_t start = (size_t)row * (size_t)job->mcus;
+    size_t start = (size_t)row * (size_t)job->scan.mcus;
     int status = advance_to(scan, job->kernels->decode, start + (size_t)span.from, 0);
     scan->column = span.from - job->base;
     return status ? status : advance_to(scan, job->kernels->decode, start + (size_t)span.to, 1);
@@ -337,7 +334,8 @@ static int decode_rows(struct job *job) {
         if (status) return status;
         lap(job, TFPIPE_DECODE);
         /* The lowest row waits for the chroma below it. */
-        int ready = row == job->mcu_rows - 1 ? job->frame.height : (row + 1) * job->mcu_height - (job->frame.vmax > 1);
+        int ready =
+            row == job->scan.mcu_rows - 1 ? job->frame.height : (row + 1) * job->mcu_height - (job->frame.vmax > 1);
         if (span.to) emit_rows(job, emitted, ready);
         emitted = ready;
         lap(job, TFPIPE_RESIZE);
@@ -369,11 +367,7 @@ static int check_arguments(const struct job *job, const struct tfpipe_crop *crop
 static int open_image(struct job *job, struct tfpipe_scratch *scratch, const struct tfpipe_entries *entries,
                       const uint8_t *jpeg, size_t length) {
     struct scan *scan = &job->scan;
-    set_mcus(scan);
-    if (scan->stored.data) {
-        set_blocks(scan, scratch->blocks);
-        return 0;
-    }
+    if (scan->stored.data) return 0;
     if (job->frame.several) {
         scan->idct = job->kernels->idct;
         return read_scans(&job->header, scan, job->last);
@@ -381,6 +375,13 @@ static int open_image(struct job *job, struct tfpipe_scratch *scratch, const str
     int status = open_data(scratch, scan, jpeg + length);
     if (!status && entries) open_entries(scan, entries, jpeg, length);
     return status;
+}
+
+void tfpipe_size(const uint8_t *jpeg, size_t length, int32_t size[2]) {
+    if (is_stored(jpeg, length))
+        stored_size(jpeg, size);
+    else
+        header_size(jpeg, length, size);
 }
 
 int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, const struct tfpipe_entries *entries,
@@ -403,6 +404,7 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, co
     if (frame->height != image_height || frame->width != image_width) return TFPIPE_REFUSED;
     if (frame->components == 4 && channels == 1) return TFPIPE_REFUSED;
     if ((int64_t)frame->height * frame->width * channels >= MAX_BYTES) return TFPIPE_REFUSED;
+    set_scan(&job.scan, scratch->blocks);
     job.scan.transformed = is_luma(&job) ? 1 : frame->components;
     if ((status = set_crops(&job, scratch, crops)) || (status = set_spans(&job, scratch)) ||
         (status = set_memory(&job, scratch)))

@@ -1,6 +1,5 @@
 /* Random numbers without a state: SplitMix64 (Steele, Lea and Flood 2014), as mix() of tfpipe/data/order/permutation.py. */
-#ifndef TFPIPE_HASH_H
-#define TFPIPE_HASH_H
+#pragma once
 
 #include <stdint.h>
 
@@ -16,5 +15,3 @@ static inline uint64_t hash(uint64_t x) {
 static inline double uniform_at(uint64_t key, uint64_t count) {
     return (double)(hash(key + GAMMA * count) >> 11) * 0x1p-53;
 }
-
-#endif

@@ -1,5 +1,5 @@
 /* Chooses the functions for the instructions that the processor has. */
-#include "core.h"
+#include "kernels.h"
 
 static const struct kernels KERNELS[] = {
     {"plain", decode_plain, stored_plain, idct_plain, h2v2_plain, ycc_plain, blend_plain, resize_plain, sum_plain,

@@ -1,10 +1,9 @@
 /* Memory that calls reuse: a scratch has a buffer for each purpose, which grows to what the largest file needs, and is
  * given up beyond KEPT_BYTES when the call ends. Nothing is allocated for a file of ordinary size. */
-#include "core.h"
+#include "scratch.h"
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { SCRATCHES = 64 }; /* kept for later calls; a call beyond frees its own */
 

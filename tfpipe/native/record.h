@@ -1,6 +1,5 @@
 /* Records what happens to single samples while a trace is recorded; otherwise costs the reading of a flag. */
-#ifndef TFPIPE_RECORD_H
-#define TFPIPE_RECORD_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -58,5 +57,3 @@ int tfpipe_crop_image(tfpipe_scratch *scratch, const struct tfpipe_image *image,
                       int64_t number, const void *call);
 
 #pragma GCC visibility pop
-
-#endif

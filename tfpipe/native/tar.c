@@ -2,12 +2,9 @@
  * and a size in octal digits. Whatever else there is, and damage, the caller reads and judges. */
 #define _GNU_SOURCE /* pread and strnlen, in C11 too */
 #include <stdint.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "core.h"
-
-#define EXPORT __attribute__((visibility("default")))
+#include "base.h"
 
 enum { HEADER = 512, NAME = 100, SIZE = 124, SUM = 148, TYPE = 156, MAGIC = 257, PREFIX = 345, PREFIX_BYTES = 155 };
 enum { SIZE_DIGITS = 11, SUM_DIGITS = 6, MOST_NAME = NAME + 1 + PREFIX_BYTES };

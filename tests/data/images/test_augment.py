@@ -12,12 +12,15 @@ from PIL import Image
 from scipy import stats
 
 from tfpipe.config import make_config
-from tfpipe.data.images.augment import choose_augment, step_rows
+from tfpipe.config.augment import STEPS
+from tfpipe.data.images.augment import AUGMENTATION, choose_augment, step_rows
 from tfpipe.data.order.permutation import GAMMA, mix
 from tfpipe.errors import ConfigError
-from tfpipe.native import Operation, core
+from tfpipe.native import core
 
 SIZE = (96, 128)
+KINDS = [*core().operations]
+SAVE, ADD, LOAD = map(KINDS.index, ("SAVE", "ADD", "LOAD"))
 # Below this share of chance a distribution is another one; the draws are fixed, so a test that passes always does.
 UNLIKELY = 1e-3
 
@@ -33,7 +36,7 @@ def draw(step: Any, count: int = 4000, size: tuple[int, int] = SIZE, seed: int =
 
 
 def names(operations: np.ndarray) -> list[str]:
-    return [Operation(kind).name for kind in operations["kind"]]
+    return [KINDS[kind] for kind in operations["kind"]]
 
 
 def assert_even(counts: Counter[Any], shares: dict[Any, float]) -> None:
@@ -41,6 +44,13 @@ def assert_even(counts: Counter[Any], shares: dict[Any, float]) -> None:
     expected = np.array([*shares.values()]) * counts.total()
     found = [counts[key] for key in shares]
     assert stats.chisquare(found, expected).pvalue > UNLIKELY, (counts, shares)
+
+
+def test_the_configs_steps_are_the_librarys() -> None:
+    library = core()
+    assert {step.operation for step in STEPS} - {""} <= library.operations.keys()
+    drawn = {step.__name__ for step in STEPS if not step.operation}
+    assert library.steps.keys() == {"Operation", *drawn}
 
 
 def test_a_draw_is_a_hash_of_seed_position_crop_and_step() -> None:
@@ -73,7 +83,7 @@ def kind_of(operations: np.ndarray) -> str:
         return "IDENTITY"
     (operation,) = operations
     a, b, c, d, e, f = operation["values"]
-    name = Operation(operation["kind"]).name
+    name = KINDS[operation["kind"]]
     if name != "WARP":
         return name
     if a == e == 1 and (b or d):
@@ -230,14 +240,14 @@ def test_random_erasing_draws_torchvisions_rectangles() -> None:
 def test_aug_mix_draws_weights_of_dirichlet_distributions(alpha: float) -> None:
     kept, parts, lengths = [], [], Counter()
     for operations in draw({"name": "AugMix", "alpha": alpha}, 2000):
-        (saved,) = operations["values"][operations["kind"] == Operation.SAVE, 0]
-        added = operations["values"][operations["kind"] == Operation.ADD, 0]
+        (saved,) = operations["values"][operations["kind"] == SAVE, 0]
+        added = operations["values"][operations["kind"] == ADD, 0]
         assert len(added) == 3 and saved + added.sum() == pytest.approx(1)
-        assert operations["kind"][0] == Operation.SAVE and operations["kind"][-1] == Operation.LOAD
+        assert operations["kind"][0] == SAVE and operations["kind"][-1] == LOAD
         kept.append(saved)
         if saved < 1 - 1e-9:
             parts.append(added[0] / (1 - saved))
-        lengths[np.flatnonzero(operations["kind"] == Operation.ADD)[0] - 1] += 1
+        lengths[np.flatnonzero(operations["kind"] == ADD)[0] - 1] += 1
     assert stats.kstest(kept, stats.beta(alpha, alpha).cdf).pvalue > UNLIKELY
     assert stats.kstest(parts, stats.beta(alpha, 2 * alpha).cdf).pvalue > UNLIKELY
     assert_even(lengths, {1: 1 / 3, 2: 1 / 3, 3: 1 / 3})

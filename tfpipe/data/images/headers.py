@@ -18,7 +18,7 @@ TOO_LARGE = 2**29
 # Bytes to read of a file: a JPEG's size lies within them unless a thumbnail or a colour profile precedes it.
 START = 4096
 START_OF_IMAGE = b"\xff\xd8"
-# Beginning of a JPEG's stored coefficients (native/stored.c), and the place of the frame's payload.
+# Beginning of a JPEG's stored coefficients (native/codec/stored.c), and the place of the frame's payload.
 STORED, STORED_FRAME = b"\0tpc", 8
 # Regular expressions of bytes with EXIF's orientation by which a viewer swaps height and width, in either byte order:
 # Python's, to be searched, and TensorFlow's of all bytes, whose \C is any byte.

@@ -72,7 +72,7 @@ def adopt(*arrays: np.ndarray) -> list[tf.Tensor]:
 
 
 def handle(array: np.ndarray, origin: int) -> np.ndarray:
-    """Returns the handle of an array, int64 [HANDLE], as op_column.c takes it; its memory keeps `array`."""
+    """Returns the handle of an array, int64 [HANDLE], as ops/column.c takes it; its memory keeps `array`."""
     return np.asarray(_Handle(np.ascontiguousarray(array), origin))
 
 

@@ -1,8 +1,8 @@
 """Entry points of JPEGs, stored for all images of a split: the decoder in C starts at those next to a crop.
 
 `tfpipe index --entry-points` makes them (prepare/entries.py), in a table next to the data (table.py). An image's entry
-points hold a hash of the file's length, its first and its last bytes (native/entries.c): a file that has changed is
-decoded from its start.
+points hold a hash of the file's length, its first and its last bytes (native/codec/entries.c): a file that has changed
+is decoded from its start.
 """
 
 import logging

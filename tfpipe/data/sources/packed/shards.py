@@ -52,7 +52,7 @@ class Shards:
 
     kind: Kind
     """"original": unchanged image files, one record per image. "coefficients": the same, but JPEGs' coefficients
-    (native/stored.c). "crops": crops as JPEGs. "raw": crops as pixels."""
+    (native/codec/stored.c). "crops": crops as JPEGs. "raw": crops as pixels."""
     paths: list[str]
     """Paths or URLs of the shards."""
     records: Records

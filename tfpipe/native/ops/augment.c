@@ -1,0 +1,49 @@
+/* The op TfpipeAugment: applies the steps of an augmentation to crops, in their own memory if no other op needs them. */
+#include "../augment/draw.h"
+#include "tf.h"
+
+enum { CROPS, POSITIONS, SEED, ROWS };
+
+/* Returns what is wrong with the inputs' shapes; NULL: nothing. */
+static const char *wrong(TF_Tensor *const in[]) {
+    const int64_t height = TF_Dim(in[CROPS], 1), width = TF_Dim(in[CROPS], 2), channels = TF_Dim(in[CROPS], 3);
+    if (height < 1 || width < 1 || height > TFPIPE_MOST_SIDE || width > TFPIPE_MOST_SIDE ||
+        (channels != 1 && channels != 3))
+        return "crops are not [k, height, width, 1 or 3]";
+    if (TF_Dim(in[POSITIONS], 0) != TF_Dim(in[CROPS], 0) || TF_Dim(in[POSITIONS], 1) != 2)
+        return "positions are not [k, 2]";
+    return TF_Dim(in[ROWS], 1) != TFPIPE_COLUMNS || TF_Dim(in[ROWS], 0) > INT32_MAX ? "steps are not [steps, 24]"
+                                                                                    : NULL;
+}
+
+static const char *run(void *state, struct tfpipe_call *call) {
+    (void)state;
+    const char *message = wrong(call->in);
+    if (message) return message;
+    const int64_t *positions = TF_TensorData(call->in[POSITIONS]);
+    const uint64_t seed = *(const uint64_t *)TF_TensorData(call->in[SEED]);
+    const double *rows = TF_TensorData(call->in[ROWS]);
+    const int steps = (int)TF_Dim(call->in[ROWS], 0);
+    int64_t dims[4];
+    uint8_t *crop = tfpipe_forward(call, CROPS, dims);
+    if (!crop) return NULL;
+    const int height = (int)dims[1], width = (int)dims[2], channels = (int)dims[3];
+    tfpipe_scratch *scratch = tfpipe_scratch_take();
+    int status = scratch ? 0 : TFPIPE_MEMORY;
+    for (int64_t i = 0; !status && i < dims[0]; i++, crop += dims[1] * dims[2] * dims[3]) {
+        uint64_t key = tfpipe_crop_key(seed, positions[2 * i], positions[2 * i + 1]);
+        status = tfpipe_augment(scratch, crop, height, width, channels, rows, steps, key);
+    }
+    tfpipe_scratch_give(scratch);
+    return status == TFPIPE_MEMORY ? "no memory" : status ? "a step does not suit crops of this size" : NULL;
+}
+
+const struct tfpipe_op tfpipe_augment_op = {
+    .name = "TfpipeAugment",
+    .in = {{"crops: uint8", 4},     /* [k, height, width, 1 or 3] */
+           {"positions: int64", 2}, /* [k, 2]: stream position, number of the crop in its image */
+           {"seed: int64", 0},
+           {"rows: double", 2}}, /* [steps, TFPIPE_COLUMNS] */
+    .out = {"augmented: uint8"}, /* [k, height, width, 1 or 3] */
+    .run = run,
+};

@@ -1,0 +1,115 @@
+/* The op TfpipeRead: a file's contents, as the system's read gives them.
+ *
+ * TensorFlow's ReadFile reads through a buffer of its own and copies the contents again. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tf.h"
+
+_Static_assert(sizeof(TF_TString) == 24, "TensorFlow's strings take 24 bytes of a tensor");
+
+enum { MOST = 1 << 30 };        /* bytes of a file; EFBIG beyond */
+enum { SMALL = 22, LARGE = 1 }; /* a string of up to SMALL bytes lies within its TF_TString; LARGE: the other type */
+
+/* Whether TF_TString has the layout of tensorflow/core/platform/ctstring_internal.h that `give` writes: it is no part of
+ * the API, and known of these versions alone. */
+static int is_layout_known(void) {
+    static const char known[] = "2.21.";
+    return !strncmp(TF_Version(), known, sizeof known - 1);
+}
+
+void tfpipe_give(TF_TString *string, char *bytes, size_t size, size_t capacity) {
+    bytes[size] = 0;
+    if (size > SMALL && is_layout_known()) {
+        *string = (TF_TString){.words = {(uint64_t)size << 2 | LARGE, capacity, (uint64_t)(uintptr_t)bytes}};
+        return;
+    }
+    TF_StringCopy(string, bytes, size);
+    free(bytes);
+}
+
+/* Returns more memory for the bytes of a file, `size` of which are read; NULL: errno says why, and `bytes` stay. */
+static char *grow(char *bytes, size_t size, size_t stated, size_t *capacity) {
+    if (size > MOST || stated > MOST) {
+        errno = EFBIG;
+        return NULL;
+    }
+    /* At first one byte more than stated, so that the last read finds the end. */
+    *capacity = (size ? 2 * size : stated + 1) | 15;
+    return realloc(bytes, *capacity + 1);
+}
+
+/* Returns the size that `file` states; 0: none. By lseek, as fstat needs glibc 2.33, which wheels must not. */
+static size_t stated_size(int file) {
+    const off_t end = lseek(file, 0, SEEK_END);
+    return end > 0 && lseek(file, 0, SEEK_SET) == 0 ? (size_t)end : 0;
+}
+
+/* Reads `file` to its end; some file systems state a size of 0. Returns its bytes, of `capacity` + 1; NULL: errno says
+ * why. */
+static char *read_open(int file, size_t *size, size_t *capacity) {
+    const size_t stated = stated_size(file);
+    char *bytes = NULL, first;
+    if (stated > MOST && read(file, &first, 1) < 0) return NULL; /* a folder, which may state any size */
+    ssize_t got;
+    *size = *capacity = 0;
+    do {
+        if (*size == *capacity) {
+            char *more = grow(bytes, *size, stated, capacity);
+            got = -1;
+            if (!more) break;
+            bytes = more;
+        }
+        got = read(file, bytes + *size, *capacity - *size);
+        if (got > 0) *size += (size_t)got;
+    } while (got > 0 || (got < 0 && errno == EINTR));
+    if (got == 0) return bytes;
+    const int error = errno;
+    free(bytes);
+    errno = error;
+    return NULL;
+}
+
+int tfpipe_path(const TF_TString *path, char *name) {
+    const size_t length = TF_StringGetSize(path), kept = length < PATH_MAX ? length : PATH_MAX - 1;
+    memcpy(name, TF_StringGetDataPointer(path), kept);
+    name[kept] = 0;
+    if (kept == length) return 1;
+    errno = ENAMETOOLONG;
+    return 0;
+}
+
+int tfpipe_open(const char *name) {
+    int file;
+    do file = open(name, O_RDONLY | O_CLOEXEC);
+    while (file < 0 && errno == EINTR);
+    return file;
+}
+
+static const char *run(void *state, struct tfpipe_call *call) {
+    (void)state;
+    const TF_TString *path = TF_TensorData(call->in[0]);
+    TF_TString *contents = tfpipe_output(call, 0, TF_STRING, NULL, 0);
+    if (!tfpipe_ok(call) || !TF_StringGetSize(path)) return NULL;
+    char name[PATH_MAX];
+    const int file = tfpipe_path(path, name) ? tfpipe_open(name) : -1;
+    size_t size, capacity;
+    char *bytes = file < 0 ? NULL : read_open(file, &size, &capacity);
+    if (bytes)
+        tfpipe_give(contents, bytes, size, capacity);
+    else
+        TF_SetStatusFromIOError(call->status, errno, name);
+    if (file >= 0) close(file);
+    return NULL;
+}
+
+const struct tfpipe_op tfpipe_read_op = {
+    .name = "TfpipeRead",
+    .in = {{"path: string", 0}}, /* "": there is no file */
+    .out = {"contents: string"}, /* [] */
+    .run = run,
+};
