@@ -13,7 +13,7 @@ from scipy import stats
 
 from tfpipe.config import make_config
 from tfpipe.config.augment import STEPS
-from tfpipe.data.images.augment import AUGMENTATION, choose_augment, step_rows
+from tfpipe.data.images.augment import choose_augment, step_rows
 from tfpipe.data.order.permutation import GAMMA, mix
 from tfpipe.errors import ConfigError
 from tfpipe.native import core
