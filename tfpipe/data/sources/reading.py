@@ -4,7 +4,7 @@ What is stored about images, their entry points, is looked up for the decoder.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -18,8 +18,8 @@ from tfpipe.data.runtime.columns import Lines, columns
 from tfpipe.data.runtime.marks import mark_read
 from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.data.runtime.stage import skip_failed_elements, stage
-from tfpipe.data.sources.cache import reader
 from tfpipe.data.sources.entries import find_entries
+from tfpipe.data.sources.records import LoadImages
 from tfpipe.data.split import Split
 from tfpipe.util.retry import retried
 
@@ -35,60 +35,41 @@ class Encoded(NamedTuple):
     label: tf.Tensor  # int32: class number, or BY_OBJECT
 
 
-def read_files(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
-    """Reads files, `SamplePaths` -> `Encoded`."""
-    config, reads_xmls = split.config, split.catalog.reads_annotations
-    load = reader(split)
+def read_in_graph(
+    dataset: tf.data.Dataset, split: Split, load: Callable[[SamplePaths], tuple[tf.Tensor, tf.Tensor]]
+) -> tf.data.Dataset:
+    """Reads images by ops, one at a time, `SamplePaths` -> `Encoded`; `load` reads an image and its annotation."""
 
     @stage("read")
     def read_one(image: SamplePaths) -> Encoded:
-        jpeg = load(image.item, image.path, ".jpg")
-        xml = load(image.item, image.xml_path, ".xml") if reads_xmls else tf.constant("")
+        jpeg, xml = load(image)
         return Encoded(image.visit, jpeg, tf.zeros(2, tf.int32), xml, image.xml_path, image.label)
 
-    dataset = waiting(dataset, read_one, calls_at_once(config, split.world).read)
-    return dataset.ignore_errors() if config.on_error == "skip" else dataset
+    dataset = waiting(dataset, read_one, calls_at_once(split.config, split.world).read)
+    return dataset.ignore_errors() if split.config.on_error == "skip" else dataset
 
 
-def read_records(
-    dataset: tf.data.Dataset,
-    split: Split,
-    load: Callable[..., Any],
-    load_masks: Callable[..., Any] | None,
-    per_call: int,
+def read_by_python(
+    dataset: tf.data.Dataset, split: Split, load: LoadImages, per_call: int, at_once: int | None = None
 ) -> tf.data.Dataset:
-    """Reads images by `load`, and masks, if any, by `load_masks`, `SamplePaths` -> `Encoded`; their boxes are known.
+    """Reads images by `load`, `SamplePaths` -> `Encoded`: each call of Python is for `per_call` images.
 
-    Each call of Python is for `per_call` images.
-
-    An image of 115 kB takes 18 microseconds, 7 of them with the GIL; a small mask takes 3.
+    `at_once` calls run at once if reads run in parallel; None: as many as `data.parallel.read` says. An image of 115 kB
+    takes 18 microseconds, 7 of them with the GIL; a small mask takes 3.
     """
 
     @stage("read")
     def read_some(images: SamplePaths) -> Encoded:
-        jpegs, sizes = tf.numpy_function(retried(load), [images.item], (tf.string, tf.int32), stateful=False)
-        jpegs, sizes = tf.ensure_shape(jpegs, images.item.shape), tf.ensure_shape(sizes, [*images.item.shape, 2])
-        nothing = tf.fill(tf.shape(images.item), "")
-        if load_masks is None:
-            return Encoded(images.visit, jpegs, sizes, nothing, nothing, images.label)
-        masks = tf.numpy_function(retried(load_masks), [images.item], tf.string, stateful=False)
-        masks = tf.ensure_shape(masks, images.item.shape)
-        return Encoded(images.visit, jpegs, sizes, masks, images.xml_path, images.label)
+        types = (tf.string, tf.int32, tf.string, tf.string)
+        tensors = tf.numpy_function(retried(load), [images.item], types, stateful=False)
+        shapes = ([*images.item.shape, *rest] for rest in ([], [2], [], []))
+        jpeg, *more = (tf.ensure_shape(tensor, shape) for tensor, shape in zip(tensors, shapes, strict=True))
+        return Encoded(images.visit, jpeg, *more, images.label)
 
     if split.config.on_error == "skip":
         read_some = skip_failed_elements(read_some)
-    return waiting(dataset.batch(per_call), read_some, calls_at_once(split.config, split.world).read).unbatch()
-
-
-def read_each(dataset: tf.data.Dataset, split: Split, read: Callable[[tf.Tensor], tf.Tensor]) -> tf.data.Dataset:
-    """Reads images by `read`, in graph, `SamplePaths` -> `Encoded`; their boxes are known."""
-
-    @stage("read")
-    def read_one(image: SamplePaths) -> Encoded:
-        nothing, unknown = tf.constant(""), tf.zeros(2, tf.int32)
-        return Encoded(image.visit, read(image.item), unknown, nothing, nothing, image.label)
-
-    return waiting(dataset, read_one, calls_at_once(split.config, split.world).read)
+    calls = calls_at_once(split.config, split.world).read
+    return waiting(dataset.batch(per_call), read_some, (calls and at_once) or calls).unbatch()
 
 
 def waiting(dataset: tf.data.Dataset, read: Callable[..., Encoded], calls: int | None) -> tf.data.Dataset:
