@@ -92,15 +92,11 @@ class ShardSplit(RecordSplit):
         return self.shards.masks.contents(item)
 
     def file_reader(self) -> ReadFiles:
-        from tfpipe.data.sources.packed.crops import file_reader
-
-        return file_reader(self.shards, self.catalog.paths)
+        return self.shards.reader(self.catalog.paths)
 
     def mask_reader(self) -> ReadFiles | None:
-        from tfpipe.data.sources.packed.crops import file_reader
-
         masks, paths = self.shards.masks, self.catalog.masks
-        return None if masks is None or paths is None else file_reader(masks, paths)
+        return None if masks is None or paths is None else masks.reader(paths)
 
     def reader(self) -> "Callable[[tf.Tensor], tf.Tensor] | None":
         from tfpipe.data.sources.packed.crops import range_reader
