@@ -183,20 +183,21 @@ class Fetcher:
                 if done and self._closing.wait(pause_s(done)):
                     raise CancelledError
                 again = [requests[number]._replace(fresh=True) for number in left] if done else requests
-                answers = self._tried(again)
+                for number, answer in zip(left, self._tried(again), strict=True):
+                    results[number] = answer
                 done += 1
-                asked, left = left, []
-                for number, answer in zip(asked, answers, strict=True):
-                    if isinstance(answer, Exception) and done <= self.config.retries and may_pass(answer):
-                        left.append(number)
-                    is_error = isinstance(answer, Exception)
-                    results[number] = self._error(answer, requests[number].url, done, began_s) if is_error else answer
+                failed = [number for number in left if isinstance(results[number], Exception)]
+                left = [number for number in failed if done <= self.config.retries and may_pass(results[number])]
+                for number in set(failed).difference(left):
+                    results[number] = self._error(results[number], requests[number].url, done, began_s)
         except CancelledError:
             return [FetchError.of(request.url, "the process is ending") for request in requests]
         return results
 
     def _tried(self, requests: Sequence[ByteRange]) -> list[Any]:
         """Makes requests once, together; raises CancelledError if the client is closed, or was closed meanwhile."""
+        if self._http is not None and not self._systems:
+            return self._http.submit(requests).result()
         is_http = [self._http is not None and request.url.startswith(HTTP) for request in requests]
         over_http = [request for request, here in zip(requests, is_http, strict=True) if here]
         others = [request for request, here in zip(requests, is_http, strict=True) if not here]
