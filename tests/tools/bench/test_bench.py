@@ -17,8 +17,8 @@ from tfpipe.cli import main
 from tfpipe.config import Config, DataConfig, Service, load_config
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.runtime.autotune import Tuned
+from tfpipe.data.runtime.clock import DELAY_MS
 from tfpipe.data.runtime.parallelism import calls_at_once
-from tfpipe.data.runtime.simulated_latency import DELAY_MS
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.native import decoder_name
 from tfpipe.tools import measure as engine

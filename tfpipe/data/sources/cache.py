@@ -10,7 +10,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from tfpipe.data.catalog.locate import SamplePaths
-from tfpipe.data.runtime.simulated_latency import simulate_latency
+from tfpipe.data.runtime.clock import simulate_latency
 from tfpipe.data.runtime.store import Store, file_in, in_memory, kept_in, on_disk
 from tfpipe.data.sources.space import check_space
 from tfpipe.data.split import Split
