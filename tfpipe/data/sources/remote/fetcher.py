@@ -24,7 +24,7 @@ from tfpipe.data.sources.remote.file_systems import (
     open_file_system,
 )
 from tfpipe.data.sources.remote.http_client import HttpClient
-from tfpipe.data.sources.remote.request_errors import is_missing, may_pass, reason, status_of
+from tfpipe.data.sources.remote.request_errors import may_pass, reason, status_of
 from tfpipe.errors import TfpipeError
 from tfpipe.util.files import Stamp
 
@@ -87,7 +87,9 @@ class Fetcher:
         contents: dict[str, Any] = {url: self._cache.find(url) for url in urls} if self._cache else {}
         missing = [url for url in dict.fromkeys(urls) if url and contents.get(url) is None]
         fetched = dict(zip(missing, self._data(list(map(ByteRange, missing))), strict=True))
-        fetched = {url: b"" if is_optional(url) and _is_missing(data) else data for url, data in fetched.items()}
+        for url, data in fetched.items():
+            if is_optional(url) and isinstance(data, FetchError) and data.missing:
+                fetched[url] = b""
         if self._cache:
             self._cache.keep({url: data for url, data in fetched.items() if isinstance(data, bytes)})
         contents.update(fetched)
@@ -220,7 +222,9 @@ class Fetcher:
 
     def _error(self, failure: Exception, url: str, done: int, began_s: float) -> FetchError:
         effort = "tried once" if done == 1 else f"tried {done} times in {time.monotonic() - began_s:.0f} s"
-        return FetchError.of(url, f"{reason(failure, self.config.timeout_s)}; {effort}", is_missing(failure))
+        return FetchError.of(
+            url, f"{reason(failure, self.config.timeout_s)}; {effort}", status_of(failure) == HTTPStatus.NOT_FOUND
+        )
 
 
 def _close(closing: threading.Event, pending: Iterable[Future[Any]], client: HttpClient | None) -> None:
@@ -235,10 +239,6 @@ def pause_s(tries: int) -> float:
     """Returns the seconds to wait after `tries` failed tries, partly random."""
     longest = min(PAUSE_S * 2 ** (tries - 1), LONGEST_PAUSE_S)
     return longest * random.SystemRandom().uniform(0.5, 1)  # the seeded generator is the user's
-
-
-def _is_missing(result: object) -> bool:
-    return isinstance(result, FetchError) and result.missing
 
 
 def shared_fetcher(config: Remote, folders: Iterable[str]) -> Fetcher:

@@ -13,7 +13,6 @@ from tfpipe.util.files import Stamp
 
 # Upper bound of a response in bytes, decompressed: pixels of a JPEG that TensorFlow decodes take at most twice as much.
 MAX_BYTES = 2**28
-IGNORES_RANGES = "the server ignores ranges, by which parts of large files are read: copy them first"
 
 # Threads for the calls of file systems without asyncio.
 THREADS = 64
@@ -48,11 +47,6 @@ class ByteRange(NamedTuple):
 
 class TooLong(ValueError):
     """A response of more than MAX_BYTES."""
-
-
-def too_long() -> TooLong:
-    """Returns the error of a response that is too long."""
-    return TooLong(f"the response has more than {MAX_BYTES / 1e6:.0f} MB")
 
 
 def ends_early(end: int, asked: int) -> ValueError:

@@ -17,7 +17,7 @@ from urllib.request import getproxies
 
 from tfpipe.config import Remote
 from tfpipe.data.sources.remote import file_systems
-from tfpipe.data.sources.remote.file_systems import IGNORES_RANGES, VERSIONS, ByteRange, check_part, ends_early
+from tfpipe.data.sources.remote.file_systems import VERSIONS, ByteRange, TooLong, check_part, ends_early
 from tfpipe.data.sources.remote.request_errors import (
     ClientConnectorCertificateError,
     ClientConnectorError,
@@ -97,9 +97,9 @@ class _Transfer:
         if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # an empty file
             return b""
         if end is not None and exact and status != HTTPStatus.PARTIAL_CONTENT:
-            return ValueError(IGNORES_RANGES)
+            return ValueError("the server ignores ranges, by which parts of large files are read: copy them first")
         if end is None and is_cut:
-            return file_systems.too_long()
+            return TooLong(f"the response has more than {file_systems.MAX_BYTES / 1e6:.0f} MB")
         if end is not None and status == HTTPStatus.PARTIAL_CONTENT:
             try:
                 check_part(self._headers, start, end, stamp)

@@ -47,11 +47,6 @@ def may_pass(error: Exception) -> bool:
     return _broke_off(error) or isinstance(error, (OSError, asyncio.TimeoutError))
 
 
-def is_missing(error: Exception) -> bool:
-    """Returns whether the server says that there is no such file."""
-    return status_of(error) == HTTPStatus.NOT_FOUND
-
-
 def status_of(error: Exception) -> int | None:
     """Returns the HTTP status that the server sent, as an error or its cause states it; None if it sent none."""
     if _broke_off(error):
