@@ -33,7 +33,9 @@ class CropRequests(NamedTuple):
 def find_crops(shards: Shards, catalog: Catalog) -> Callable[[SampleRef], CropRequests]:
     """Returns an in-graph function: `SampleRef`s (fields int64 [n]) -> the crops that they request."""
     records = shards.records
-    first = np.arange(catalog.samples + 1) if catalog.by_box else records.offsets(len(catalog))
+    first = np.arange(catalog.samples + 1)
+    if not catalog.by_box:
+        first = np.searchsorted(records.image, np.arange(len(catalog) + 1))
     with tf.device("CPU"):  # where tf.data runs
         first, labels = tf.constant(first, tf.int64), tf.constant(records.label)
 

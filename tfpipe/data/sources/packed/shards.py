@@ -36,10 +36,6 @@ class Records(NamedTuple):
     offset: np.ndarray  # int64 [n], in bytes: start of the image's own bytes within the shard
     length: np.ndarray  # int64 [n], in bytes
 
-    def offsets(self, images: int) -> np.ndarray:
-        """Returns int64 [images + 1]: index of each image's first record; the last value is the number of records."""
-        return np.searchsorted(self.image, np.arange(images + 1))
-
 
 class Deflated(NamedTuple):
     """The records of zip files that are inflated when they are read."""
