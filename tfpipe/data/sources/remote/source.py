@@ -115,7 +115,8 @@ class UrlSplit(Split):
             Cache(self.config.remote).forget(self.catalog.opened(item))
 
     def explain(self, item: int, error: "tf.errors.OpError") -> Failure:
-        return _unreachable(error) or super().explain(item, error)
+        # From the server: what is in the cache may be evicted, to be fetched again.
+        return _unreachable(error) or Split.explain(self.serial(), item, error)
 
     def cause(self, error: "tf.errors.OpError") -> str | None:
         failure = _unreachable(error)
