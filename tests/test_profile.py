@@ -19,7 +19,7 @@ from tests.support.sample import SampleData
 from tfpipe import World
 from tfpipe.cli import main
 from tfpipe.data.catalog.filelist import scan, write_filelist
-from tfpipe.data.runtime.simulated_latency import DELAY_MS
+from tfpipe.data.runtime.clock import DELAY_MS
 from tfpipe.data.runtime.tracing import Window
 from tfpipe.tools.report.diagnosis import diagnose_run
 from tfpipe.tools.report.runs import load_run

@@ -206,7 +206,7 @@ def take_batches(config: dict[str, Any], parts_s: tuple[float, ...], rank: Rank)
 
 def record_delays() -> list[float]:
     """Records how long the simulated delays of reads really last: a rank that wakes up may have to wait for a CPU."""
-    from tfpipe.data.runtime import simulated_latency
+    from tfpipe.data.runtime import clock
 
     delays_s: list[float] = []
 
@@ -215,7 +215,7 @@ def record_delays() -> list[float]:
         time.sleep(seconds)
         delays_s.append(time.perf_counter() - began_s)
 
-    simulated_latency.time = SimpleNamespace(sleep=sleep)  # type: ignore[assignment]
+    clock.time = SimpleNamespace(sleep=sleep)  # type: ignore[assignment]
     return delays_s
 
 

@@ -23,7 +23,7 @@ from tfpipe.data.annotations.parse import read_annotation
 from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.images.crops import Crops
 from tfpipe.data.pipeline import finish, transform
-from tfpipe.data.runtime import simulated_latency as late
+from tfpipe.data.runtime import clock as late
 from tfpipe.data.runtime.autotune import tuned
 from tfpipe.data.runtime.parallelism import READS, options
 from tfpipe.data.sources.registry import load_split

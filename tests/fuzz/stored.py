@@ -29,7 +29,7 @@ from tfpipe.data.catalog.table import ABOUT, StoredTable, TableStore, map_table,
 from tfpipe.data.order.state import LoaderState
 from tfpipe.data.order.stream import Stream
 from tfpipe.data.sources.packed import pixels
-from tfpipe.data.sources.packed.crops import loader
+from tfpipe.data.sources.packed.pixels import loader
 from tfpipe.data.sources.packed.source import PackedSplit
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError, TfpipeError
@@ -145,7 +145,7 @@ def _pixels(config: DataConfig, draw: Draw) -> list[bytes]:
     if split.stores == "images":
         if way:
             return [split.image(item) for item in records.tolist()]
-        contents, sizes = split.loader()(records)
+        contents, sizes, *_ = split.loader()(records)
         assert (sizes > 0).all(), "an image without pixels"
         return [split.image(item) for item in records.tolist()] if len(contents) else []
     before = pixels.free_memory

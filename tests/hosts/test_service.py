@@ -10,7 +10,7 @@ from tests.hosts.conftest import Lab
 from tests.support.commands import finish
 from tests.support.hosts import LOGIN
 from tests.support.runs import check_epoch, steps, wait_for
-from tfpipe.data.runtime.simulated_latency import DELAY_MS
+from tfpipe.data.runtime.clock import DELAY_MS
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from tests.support.hosts import LOGIN
 from tests.support.runs import check_epoch, read_intervals, read_metrics, steps, trained, wait_for
 from tfpipe import World, load_config
 from tfpipe.data.catalog.boxes import with_boxes
-from tfpipe.data.runtime.simulated_latency import DELAY_MS
+from tfpipe.data.runtime.clock import DELAY_MS
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import Stopped
 

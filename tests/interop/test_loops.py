@@ -12,7 +12,7 @@ from tests.support.loops import BATCH, LOOPS, Loop
 from tests.support.runs import LATE, SLOW, epoch_of, steps
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
-from tfpipe.data.runtime.simulated_latency import DELAY_MS
+from tfpipe.data.runtime.clock import DELAY_MS
 from tfpipe.data.sources.registry import load_split
 
 loops = pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.name)

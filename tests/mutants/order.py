@@ -47,7 +47,7 @@ MUTANTS = (
     Mutant("data/catalog/index.py", "!= expected.encode()", "== expected.encode() and False"),
     Mutant("distributed.py", "items[self.rank :: self.size]", "items[self.rank + 1 :: self.size]", "data/catalog"),
     # Sources.
-    Mutant("data/sources/remote/fetcher.py", "return done > self.config.retries or not may_pass(", "return True or ("),
+    Mutant("data/sources/remote/fetcher.py", "if done <= self.config.retries and may_pass(", "if False and ("),
     Mutant("data/sources/remote/fetcher.py", "PAUSE_S * 2 ** (tries - 1)", "PAUSE_S * 2 ** tries"),
     Mutant("data/runtime/store.py", 'return tf.where(intact, contents, "")', "return contents"),
     Mutant("data/sources/packed/pixels.py", "len(beyond := np.flatnonzero(", "len(beyond := 0 * np.flatnonzero("),

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from tests.support.commands import MPI_ENVIRON, ROOT, WARM, Finished, ensure_server, finish
 from tests.support.warm import ADDRESS
-from tfpipe.data.runtime.simulated_latency import DELAY_MS
+from tfpipe.data.runtime.clock import DELAY_MS
 
 LOGIN = "login"
 NODES = ("node1", "node2", "node3")

@@ -14,7 +14,7 @@ import numpy as np
 from tests.support.commands import ROOT, start, start_ranks
 from tfpipe import World, load_config
 from tfpipe.data.catalog.boxes import with_boxes
-from tfpipe.data.runtime.simulated_latency import DELAY_MS
+from tfpipe.data.runtime.clock import DELAY_MS
 from tfpipe.data.sources.registry import load_split
 
 # 50 images a second of each rank, by these settings and this environment, whatever the machine: a test can meet a run

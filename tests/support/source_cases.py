@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 
 from tests.support.routes import HEIGHT, SMALL, WIDTH, Sample, as_xml, samples, tar_bytes
+from tests.support.source_matrix import KINDS
 from tfpipe import World
 from tfpipe.config import make_config
 from tfpipe.data.images.headers import Header
@@ -78,7 +79,7 @@ class Written:
         if self.source in ("filelist", "url"):
             lists = {f"{split}_filelist": str(self.path(split)) for split in ("train", "test")}
             return {**lists, "layout": {"images": "images", "annotations": "xmls"}}
-        kind = {"csv": "table", "parquet": "table", "tar": "webdataset"}.get(self.source, self.source)
+        kind = KINDS.get(self.source, self.source)
         if self.source == "packed":
             return {"source": {"kind": kind, "path": str(self.root / "packed")}}
         if self.source in ("folders", "tfrecord") or self.together:

@@ -13,6 +13,8 @@ SOURCES = {
     "packed": "packed images",
     "url": "a filelist of URLs",
 }
+KINDS = {"filelist": "files", "url": "files", "csv": "table", "parquet": "table", "tar": "webdataset"}
+"""Kind of each source, a key of registry.KINDS, if it has another name."""
 FAULTS = {
     "cut": "the file is cut off",
     "changed": "a file changes between two starts and keeps its size",
@@ -52,7 +54,7 @@ ROWS = (
     Row("cut", FILES, "found", "truncated"),
     Row("cut", ("parquet",), "refused", "cannot read FILE"),
     Row("cut", ("tar",), "refused", "FILE: ...copy it again"),
-    Row("cut", ("tfrecord",), "refused", "record ... of FILE: the shard ends ...within this record"),
+    Row("cut", ("tfrecord",), "refused", "FILE: record ...or ends at byte ...within it"),
     Row("cut", ("packed",), "refused", "FILE has ... bytes, its manifest says ..."),
     Row("changed", ("filelist", "folders", "url"), "trained", "each image is read when it is used"),
     Row("changed", ("csv", "coco"), "trained", "the table is read at each start"),

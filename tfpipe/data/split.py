@@ -13,6 +13,7 @@ import numpy as np
 
 from tfpipe.config import DataConfig, Parallel
 from tfpipe.config.targets import OF_OBJECTS
+from tfpipe.data.annotations.parse import parse_annotation
 from tfpipe.data.catalog.boxes import REMEDY as LISTED
 from tfpipe.data.catalog.layout import Storage
 from tfpipe.data.catalog.types import Catalog
@@ -22,7 +23,7 @@ from tfpipe.data.order.permutation import Order
 from tfpipe.data.order.stream import SampleRef, Stream
 from tfpipe.data.order.weighted import WeightedOrder
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, TfpipeError
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -173,13 +174,26 @@ class Split(ABC):
         from tfpipe.data.images.damage import describe
         from tfpipe.data.runtime.op_errors import reason
 
-        if self.catalog.masks is not None and (failure := stated_failure(self.catalog.masks[item], reason(error))):
-            return failure
+        masks = [] if self.catalog.masks is None else [self.catalog.masks[item]]
+        annotations = masks if self.storage is None else self.catalog.opened(item)[1:]
+        failure = next(filter(None, (self._explain_annotation(path, reason(error)) for path in annotations)), None)
         try:
             contents = self.image(item)
-        except (OSError, ValueError) as unread:
-            return Failure(self.name(item), str(unread))
-        return Failure(self.name(item), describe(contents, reason(error)))
+        except (OSError, ValueError, TfpipeError) as unread:
+            return failure or Failure(self.name(item), getattr(unread, "strerror", None) or str(unread))
+        return failure or Failure(self.name(item), describe(contents, reason(error)))
+
+    def _explain_annotation(self, path: str, reason: str) -> Failure | None:
+        """Returns what is wrong with an XML or a mask, by itself or as `reason` states it; None if nothing is."""
+        try:
+            text = None if self.storage is None else self.storage.contents([path])[0]
+            if text is not None and self.catalog.masks is None:
+                parse_annotation(text, path)
+        except OSError as error:
+            return Failure(path, error.strerror or str(error))
+        except ValueError as error:
+            return Failure(path, str(error))
+        return stated_failure(path, reason)
 
     def cause(self, error: "tf.errors.OpError") -> str | None:
         """Returns the failed file, the reason and the remedy if the error itself names them, else None."""

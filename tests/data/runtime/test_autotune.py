@@ -11,7 +11,7 @@ from tests.support.sample import SampleData
 from tfpipe import World, build_dataset, load_config
 from tfpipe.data.pipeline import stage_names
 from tfpipe.data.runtime.autotune import Stage, since, stages, tuned
-from tfpipe.data.runtime.simulated_latency import DELAY_MS
+from tfpipe.data.runtime.clock import DELAY_MS
 from tfpipe.data.sources.registry import load_split
 from tfpipe.prepare.index import build_index
 from tfpipe.prepare.pack import PackPlan, pack

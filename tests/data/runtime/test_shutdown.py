@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.commands import WARM, finish, start
 from tests.support.sample import SampleData
-from tfpipe.data.runtime.simulated_latency import DELAY_MS
+from tfpipe.data.runtime.clock import DELAY_MS
 
 PROGRAM = """
 import sys

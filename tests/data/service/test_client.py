@@ -51,6 +51,10 @@ def servers() -> Iterator[LocalWorkers]:
 
 
 @pytest.fixture
+def pids(servers: LocalWorkers) -> list[int]:
+    return [process.pid for process in servers._processes]
+
+
 def addresses(servers: LocalWorkers) -> list[str]:
     return [servers.find(number) for number in range(2)]
 
@@ -114,14 +118,14 @@ def test_a_resumed_stream_is_that_of_this_process(
 def test_a_killed_worker_is_replaced_and_nothing_lost_or_repeated(
     servers: LocalWorkers, sample: SampleData, index: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = servers.pids
+    before = pids(servers)
 
     def kill() -> None:
         os.kill(before[1], signal.SIGKILL)
 
     own = configured(sample, tmp_path, None, index=index)
-    check_interrupted(configured(sample, tmp_path, WORKERS), own, kill, lambda: servers.pids[1] != before[1])
-    assert servers.pids[0] == before[0]
+    check_interrupted(configured(sample, tmp_path, WORKERS), own, kill, lambda: pids(servers)[1] != before[1])
+    assert pids(servers)[0] == before[0]
     assert "worker 2 of 2" in caplog.text and "no image is lost or comes twice" in caplog.text
 
 

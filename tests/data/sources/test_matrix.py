@@ -15,11 +15,12 @@ from tests.support.commands import ROOT
 from tests.support.routes import HEIGHT, WIDTH, Sample
 from tests.support.server import Server, serving
 from tests.support.source_cases import TEST, TRAIN, Written
-from tests.support.source_matrix import FAULTS, SOURCES, Row, cells, markdown
+from tests.support.source_matrix import FAULTS, KINDS, SOURCES, Row, cells, markdown
 from tests.support.sources import write_config
 from tfpipe import World
 from tfpipe.cli import main
 from tfpipe.config import make_config
+from tfpipe.data.sources import registry
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.index import build_index
@@ -39,6 +40,11 @@ def test_the_table_has_each_cell_once_and_the_page_has_the_table() -> None:
     found = sorted((row.fault, source) for row, source in cells())
     assert found == sorted((fault, source) for fault in FAULTS for source in SOURCES)
     assert markdown() in (ROOT / "docs/sources.md").read_text(), "put tests.support.source_matrix.markdown() there"
+
+
+def test_each_kind_of_source_is_in_the_table() -> None:
+    """A new one gets a column here; archives have tests of their own, test_archive.py."""
+    assert {KINDS.get(source, source) for source in SOURCES} | {"archive"} == registry.KINDS.keys()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.config import DataConfig
-from tfpipe.data.runtime.simulated_latency import DELAY_MS
+from tfpipe.data.runtime.clock import DELAY_MS
 from tfpipe.data.runtime.tracing import Window
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.bench import trace as take_trace

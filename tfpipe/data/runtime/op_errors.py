@@ -15,7 +15,7 @@ def reason(error: tf.errors.OpError) -> str:
     message = re.sub(r"(?s).*(?:Iterator::\S*: |\{\{.*?\}\} )", "", message).split(" [Op:")[0]
     message = re.sub(r"^\w+Error: ", "", message.strip()) if traceback else message
     # An assertion's message in graph, and in eager mode.
-    message = re.sub(r"^assertion failed: \[(.*)\]$", r"\1", message.strip()).replace("] [", " ")
+    message = re.sub(r"(?s)^assertion failed: \[(.*)\]$", r"\1", message.strip()).replace("] [", " ")
     return re.sub(r"(?s)^Expected 'tf\.Tensor.*Summarized data: b'(.*)'$", r"\1", message).removesuffix(".")
 
 

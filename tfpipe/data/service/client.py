@@ -23,8 +23,8 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.order.stream import BlockRange
 from tfpipe.data.runtime.cancellable import Cancellable
+from tfpipe.data.runtime.clock import DELAY_MS, simulated_delay_s
 from tfpipe.data.runtime.parallelism import options, thread_budget
-from tfpipe.data.runtime.simulated_latency import DELAY_MS, simulated_delay_s
 from tfpipe.data.runtime.stage import stage
 from tfpipe.data.service.feeds import IMAGES, Feed
 from tfpipe.data.service.workers import Workers

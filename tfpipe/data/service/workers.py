@@ -99,11 +99,6 @@ class LocalWorkers(Workers):
         self._lock, self._closed = threading.Lock(), False
         self._processes = [_start() for _ in range(count)]
 
-    @property
-    def pids(self) -> list[int]:
-        """Process ids, by worker number."""
-        return [process.pid for process in self._processes]
-
     def find(self, number: int) -> str:
         with self._lock:
             if self._closed:

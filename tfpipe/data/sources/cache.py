@@ -9,7 +9,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tfpipe.data.runtime.simulated_latency import simulate_latency
+from tfpipe.data.catalog.locate import SamplePaths
+from tfpipe.data.runtime.clock import simulate_latency
 from tfpipe.data.runtime.store import Store, file_in, in_memory, kept_in, on_disk
 from tfpipe.data.sources.space import check_space
 from tfpipe.data.split import Split
@@ -19,12 +20,11 @@ from tfpipe.util.files import read_whole
 
 KINDS = (".jpg", ".xml")
 
-ReadFile = Callable[[tf.Tensor, tf.Tensor, str], tf.Tensor]
-"""In graph: (image number (int64), path (string), one of KINDS) -> the file's bytes (string); "" for an XML at ""."""
 
+def reader(split: Split) -> Callable[[SamplePaths], tuple[tf.Tensor, tf.Tensor]]:
+    """Returns an in-graph function: an image to be read -> the file's bytes, and those of its annotation, "" for none.
 
-def reader(split: Split) -> ReadFile:
-    """Returns a function that reads files through the cache set by `data.cache`; empty files are never cached.
+    It reads through the cache set by `data.cache`; empty files are never cached.
 
     Raises ConfigError if this rank's share of the data does not fit, or the cache folder cannot be created or written.
     """
@@ -44,13 +44,16 @@ def reader(split: Split) -> ReadFile:
         from_source = tf.equal(tf.strings.length(contents), 0)
         return tf.cond(from_source, lambda: stores[kind].keep(item, path, read_file(path, kind)), lambda: contents)
 
-    def read_if_there(item: tf.Tensor, path: tf.Tensor, kind: str) -> tf.Tensor:
+    def load(image: SamplePaths) -> tuple[tf.Tensor, tf.Tensor]:
+        jpeg, item, path = read(image.item, image.path, ".jpg"), image.item, image.xml_path
+        if not split.catalog.reads_annotations:
+            return jpeg, tf.constant("")
         # The op in C takes "" too, and costs less than a condition.
-        if kind == ".jpg" or not (cached or retries):
-            return read(item, path, kind)
-        return tf.cond(tf.not_equal(path, ""), lambda: read(item, path, kind), lambda: "")
+        if not (cached or retries):
+            return jpeg, read(item, path, ".xml")
+        return jpeg, tf.cond(tf.not_equal(path, ""), lambda: read(item, path, ".xml"), lambda: "")
 
-    return read_if_there
+    return load
 
 
 def read_with_retries(path: tf.Tensor) -> tf.Tensor:

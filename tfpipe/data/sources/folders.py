@@ -16,7 +16,7 @@ from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders, 
 from tfpipe.data.sources.catalogs import apply_settings, images_catalog
 from tfpipe.data.sources.data_files import check_split
 from tfpipe.data.sources.files import kind_of
-from tfpipe.data.sources.remote.listing import check_lists, class_folders_at, images_at, subfolders_at
+from tfpipe.data.sources.remote.listing import check_lists, class_folders_at, images_at
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, as_path
 from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.split import Split
@@ -64,7 +64,8 @@ class Folders(BaseSource):
         for key, folder in (("path", self.root), ("test_path", self.test_path)):
             if isinstance(folder, UrlPath):
                 check_lists(folder, key)
-            if folder is not None and not (subfolders_at(folder) if isinstance(folder, UrlPath) else folder.is_dir()):
+            is_there = class_folders_at(folder) if isinstance(folder, UrlPath) else folder is None or folder.is_dir()
+            if not is_there:
                 raise ConfigError(f"data.source.{key}: there is no folder {folder}")
 
     def open(self, split: str, world: World) -> Split:

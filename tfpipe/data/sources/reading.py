@@ -4,8 +4,9 @@ What is stored about images, their entry points, is looked up for the decoder.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
@@ -18,7 +19,6 @@ from tfpipe.data.runtime.columns import Lines, columns
 from tfpipe.data.runtime.marks import mark_read
 from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.data.runtime.stage import skip_failed_elements, stage
-from tfpipe.data.sources.cache import reader
 from tfpipe.data.sources.entries import find_entries
 from tfpipe.data.split import Split
 from tfpipe.util.retry import retried
@@ -35,60 +35,54 @@ class Encoded(NamedTuple):
     label: tf.Tensor  # int32: class number, or BY_OBJECT
 
 
-def read_files(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
-    """Reads files, `SamplePaths` -> `Encoded`."""
-    config, reads_xmls = split.config, split.catalog.reads_annotations
-    load = reader(split)
+def read_in_graph(
+    dataset: tf.data.Dataset, split: Split, load: Callable[[SamplePaths], tuple[tf.Tensor, tf.Tensor]]
+) -> tf.data.Dataset:
+    """Reads images by ops, one at a time, `SamplePaths` -> `Encoded`; `load` reads an image and its annotation."""
 
     @stage("read")
     def read_one(image: SamplePaths) -> Encoded:
-        jpeg = load(image.item, image.path, ".jpg")
-        xml = load(image.item, image.xml_path, ".xml") if reads_xmls else tf.constant("")
+        jpeg, xml = load(image)
         return Encoded(image.visit, jpeg, tf.zeros(2, tf.int32), xml, image.xml_path, image.label)
 
-    dataset = waiting(dataset, read_one, calls_at_once(config, split.world).read)
-    return dataset.ignore_errors() if config.on_error == "skip" else dataset
+    dataset = waiting(dataset, read_one, calls_at_once(split.config, split.world).read)
+    return dataset.ignore_errors() if split.config.on_error == "skip" else dataset
 
 
-def read_records(
+def read_by_python(
     dataset: tf.data.Dataset,
     split: Split,
-    load: Callable[..., Any],
-    load_masks: Callable[..., Any] | None,
+    load: Callable[[np.ndarray], tuple[np.ndarray, ...]],
     per_call: int,
+    at_once: int | None = None,
 ) -> tf.data.Dataset:
-    """Reads images by `load`, and masks, if any, by `load_masks`, `SamplePaths` -> `Encoded`; their boxes are known.
+    """Reads images by `load`, as records.LoadImages, `SamplePaths` -> `Encoded`: `per_call` images by each call.
 
-    Each call of Python is for `per_call` images.
-
-    An image of 115 kB takes 18 microseconds, 7 of them with the GIL; a small mask takes 3.
+    `at_once` calls run at once if reads run in parallel; None: as many as `data.parallel.read` says. An image of 115 kB
+    takes 18 microseconds, 7 of them with the GIL; a small mask takes 3.
     """
+
+    def ask(items: np.ndarray) -> tuple[np.ndarray | str, ...]:
+        try:
+            return *retried(load)(items), ""
+        except (OSError, ValueError) as error:
+            nothing = np.full(len(items), b"", object)
+            return nothing, np.zeros((len(items), 2), np.int32), nothing, nothing, str(error)
 
     @stage("read")
     def read_some(images: SamplePaths) -> Encoded:
-        jpegs, sizes = tf.numpy_function(retried(load), [images.item], (tf.string, tf.int32), stateful=False)
-        jpegs, sizes = tf.ensure_shape(jpegs, images.item.shape), tf.ensure_shape(sizes, [*images.item.shape, 2])
-        nothing = tf.fill(tf.shape(images.item), "")
-        if load_masks is None:
-            return Encoded(images.visit, jpegs, sizes, nothing, nothing, images.label)
-        masks = tf.numpy_function(retried(load_masks), [images.item], tf.string, stateful=False)
-        masks = tf.ensure_shape(masks, images.item.shape)
-        return Encoded(images.visit, jpegs, sizes, masks, images.xml_path, images.label)
+        types = (tf.string, tf.int32, tf.string, tf.string, tf.string)
+        *tensors, problem = tf.numpy_function(ask, [images.item], types, stateful=False)
+        shapes = ([*images.item.shape, *rest] for rest in ([], [2], [], []))
+        # An exception raised in Python would be logged with a traceback, also when the process ends.
+        with tf.control_dependencies([tf.debugging.Assert(tf.equal(problem, ""), [problem])]):
+            jpeg, size, xml, xml_path = map(tf.ensure_shape, tensors, shapes)
+        return Encoded(images.visit, jpeg, size, xml, xml_path, images.label)
 
     if split.config.on_error == "skip":
         read_some = skip_failed_elements(read_some)
-    return waiting(dataset.batch(per_call), read_some, calls_at_once(split.config, split.world).read).unbatch()
-
-
-def read_each(dataset: tf.data.Dataset, split: Split, read: Callable[[tf.Tensor], tf.Tensor]) -> tf.data.Dataset:
-    """Reads images by `read`, in graph, `SamplePaths` -> `Encoded`; their boxes are known."""
-
-    @stage("read")
-    def read_one(image: SamplePaths) -> Encoded:
-        nothing, unknown = tf.constant(""), tf.zeros(2, tf.int32)
-        return Encoded(image.visit, read(image.item), unknown, nothing, nothing, image.label)
-
-    return waiting(dataset, read_one, calls_at_once(split.config, split.world).read)
+    calls = calls_at_once(split.config, split.world).read
+    return waiting(dataset.batch(per_call), read_some, (calls and at_once) or calls).unbatch()
 
 
 def waiting(dataset: tf.data.Dataset, read: Callable[..., Encoded], calls: int | None) -> tf.data.Dataset:

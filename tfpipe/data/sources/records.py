@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -14,10 +14,21 @@ if TYPE_CHECKING:
     import tensorflow as tf
     from typing_extensions import Self
 
-LoadImages = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""Images (int64 [n]) -> their files (bytes [n]), heights and widths (int32 [n, 2]). Raises OSError or ValueError."""
 ReadFiles = Callable[[np.ndarray], Iterable[bytes]]
 """Images (int64 [n]) -> their files, or those of their masks. Raises OSError, or ValueError that names the image."""
+
+
+class Loaded(NamedTuple):
+    """The files of n images, as Python has read them."""
+
+    jpeg: np.ndarray  # bytes [n]
+    size: np.ndarray  # int32 [n, 2]: heights and widths; 0 if no header states them
+    xml: np.ndarray  # bytes [n]: their XMLs, or their masks; "" for none
+    xml_path: np.ndarray  # str or bytes [n]: paths of these; "" for none
+
+
+LoadImages = Callable[[np.ndarray], Loaded]
+"""Images (int64 [n]) -> their files. Raises OSError or ValueError."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,14 +56,18 @@ class RecordSplit(Split):
 
     def loader(self) -> LoadImages:
         """Returns the function that `read` calls for some images at once."""
-        read = self.file_reader()
+        read, read_masks = self.file_reader(), self.mask_reader()
 
-        def load(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            contents, sizes = np.empty(len(images), object), np.empty((len(images), 2), np.int32)
+        def load(images: np.ndarray) -> Loaded:
+            jpegs, sizes = np.empty(len(images), object), np.empty((len(images), 2), np.int32)
             for number, (item, file) in enumerate(zip(images.tolist(), read(images), strict=True)):
-                contents[number] = file
+                jpegs[number] = file
                 sizes[number] = (jpeg_header(file[:START]) or header_of(file, self.name(item)))[:2]
-            return contents, sizes
+            masks = paths = np.full(len(images), b"", object)
+            if read_masks is not None and self.catalog.masks is not None:
+                masks = np.array([*read_masks(images)], object)
+                paths = np.array([self.catalog.masks[item] for item in images.tolist()], object)
+            return Loaded(jpegs, sizes, masks, paths)
 
         return load
 
@@ -62,15 +77,16 @@ class RecordSplit(Split):
 
     def read(self, samples: "tf.data.Dataset") -> "tf.data.Dataset":
         """Reads images; raises ConfigError if `data.cache` is set, which is for files."""
-        from tfpipe.data.sources.reading import read_each, read_records
+        import tensorflow as tf
+
+        from tfpipe.data.sources.reading import read_by_python, read_in_graph
 
         if self.config.cache is not None:
             raise ConfigError(f"data.cache is for files, and {self.catalog.display_name} has none: leave it out")
-        reader, masks = self.reader(), self.mask_reader()
-        if reader is not None and masks is None:
-            return read_each(samples, self, reader)
-        load_masks = None if masks is None else lambda images: np.array([*masks(images)], object)
-        return read_records(samples, self, self.loader(), load_masks, self.images_per_call)
+        reader = self.reader()
+        if reader is not None and self.mask_reader() is None:
+            return read_in_graph(samples, self, lambda image: (reader(image.item), tf.constant("")))
+        return read_by_python(samples, self, self.loader(), self.images_per_call)
 
     def cause(self, error: "tf.errors.OpError") -> str | None:
         from tfpipe.data.runtime.op_errors import reason

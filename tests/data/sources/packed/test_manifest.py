@@ -35,8 +35,8 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.sources.packed import manifest
-from tfpipe.data.sources.packed.crops import loader
 from tfpipe.data.sources.packed.manifest import verify
+from tfpipe.data.sources.packed.pixels import loader
 from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.packed.source import PackedSplit
 from tfpipe.data.sources.registry import load_split

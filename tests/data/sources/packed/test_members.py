@@ -21,6 +21,7 @@ from tfpipe.config import Columns
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.sources.packed import members
 from tfpipe.data.sources.packed.members import Member, tar_members
+from tfpipe.data.sources.packed.shards import COPY_AGAIN
 from tfpipe.data.sources.packed.webdataset import scan_tar
 
 NAMES = [f"{number:03}.jpg" for number in range(6)]
@@ -90,7 +91,7 @@ def test_zeros_end_a_shard(tmp_path: Path, end: int) -> None:
     ],
 )
 def test_a_shard_that_is_not_whole_is_refused(tmp_path: Path, contents: bytes, problem: str) -> None:
-    with pytest.raises(ValueError, match=rf"s\.tar: .*({problem}).*(; copy it again, or write|and name the \.tar)"):
+    with pytest.raises(ValueError, match=rf"({problem}).*(; copy it again, or write|and name the \.tar)"):
         scan(tmp_path, contents)
 
 
@@ -104,8 +105,8 @@ def test_a_damaged_byte_never_hides_a_sample(tmp_path_factory: pytest.TempPathFa
     path.write_bytes(contents)
     try:
         rows = scan_tar(path, len(contents), Columns(), Ledger())
-    except ValueError as error:
-        assert in_header and f"{path}: " in str(error)
+    except ValueError:
+        assert in_header
     else:
         assert list(rows.names) == NAMES
 
@@ -114,7 +115,7 @@ def test_a_damaged_byte_never_hides_a_sample(tmp_path_factory: pytest.TempPathFa
 def test_a_shard_that_is_cut_anywhere_is_refused(tmp_path_factory: pytest.TempPathFactory, size: int) -> None:
     path = tmp_path_factory.getbasetemp() / "cut.tar"
     path.write_bytes(WHOLE[:size])
-    with pytest.raises(ValueError, match=r"cut\.tar: "):
+    with pytest.raises(ValueError, match=COPY_AGAIN):
         scan_tar(path, size, Columns(), Ledger())
 
 

@@ -120,8 +120,8 @@ def test_without_a_version_each_start_copies(root: Path, server: Server) -> None
 
 
 def test_a_table_of_many_parts_comes_by_ranges(root: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfpipe.data.sources.remote.url_path.PART", 2000)
-    monkeypatch.setattr(module, "PART", 2000)
+    monkeypatch.setattr("tfpipe.data.sources.remote.ranges.MOST", 2000)
+    monkeypatch.setattr(module, "MOST", 2000)
     server.fail_some(0.3)
     split = split_of(root.parent / "index", {"path": f"{server.url}/train.parquet"})
     assert_equal(split, split_of(root.parent / "index", {"path": str(root / "train.parquet")}))

@@ -159,10 +159,10 @@ def test_a_connection_serves_one_request_after_another_and_a_lost_one_is_replace
     client = HttpClient(Remote(concurrency=1))
     requests = [ByteRange(f"{server.url}/0.JPEG")] * 3
     try:
-        assert client.get(requests) == [b"content"] * 3
+        assert client.submit(requests).result() == [b"content"] * 3
         server.stop()  # drops the connection that is open
         server.start()
-        assert client.get(requests) == [b"content"] * 3
+        assert client.submit(requests).result() == [b"content"] * 3
     finally:
         client.close()
     assert client._thread is not None and not client._thread.is_alive()

@@ -67,16 +67,16 @@ class Archive(ScannedSource):
         shards = self.shards_of(split)
         check_files(shards, self.about, split, "archive", "*.tar or *.zip")
         for path in shards:
-            if is_compressed(path):
-                raise ConfigError(_compressed(str(path)))
+            if path.name.lower().endswith(COMPRESSED):
+                raise ConfigError(
+                    f"{path} is compressed, so that an image in it can only be read after all bytes before it: "
+                    f"decompress it once, e.g. gzip -dk {path}, and name the .tar"
+                )
         return shards
 
     def scan(self, path: Any, size: int, ledger: Ledger) -> Rows:
         alone = len(self.shards_of("train")) == 1
-        try:
-            return scan_archive(path, size, ledger, show=alone)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
+        return scan_archive(path, size, ledger, show=alone)
 
     def load(self, split: str, world: World) -> tuple[Catalog, Shards]:
         """Loads a split from a scan of its archives.
@@ -297,18 +297,7 @@ def _likeness(folders: Sequence[str], others: Sequence[str]) -> int:
     return count
 
 
-def is_compressed(path: AnyPath) -> bool:
-    """Returns whether an archive's name is one of a compressed archive, which cannot be read at any place."""
-    return path.name.lower().endswith(COMPRESSED)
-
-
 def holds_no_images(path: AnyPath) -> bool:
     """Returns whether an archive's name is one of those that come with ImageNet's images, e.g. of their boxes."""
-    return is_compressed(path) and any(word in path.name.lower() for word in NO_IMAGES)
-
-
-def _compressed(path: str) -> str:
-    return (
-        f"{path} is compressed, so that an image in it can only be read after all bytes before it: decompress it once, "
-        f"e.g. gzip -dk {path}, and name the .tar"
-    )
+    name = path.name.lower()
+    return name.endswith(COMPRESSED) and any(word in name for word in NO_IMAGES)

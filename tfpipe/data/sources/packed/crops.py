@@ -1,14 +1,12 @@
 """Reads records of packed data, many per call: crops one batch per call, directly into the batch's buffer."""
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.augment import choose_augment
 from tfpipe.data.images.crops import Crops, crop_seeds
@@ -17,13 +15,11 @@ from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.runtime.columns import columns
 from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.data.runtime.stage import stage
-from tfpipe.data.sources.packed.pixels import filler
+from tfpipe.data.sources.packed.pixels import loader
 from tfpipe.data.sources.packed.shards import Shards
-from tfpipe.data.sources.records import ReadFiles
 from tfpipe.data.split import Split
 from tfpipe.native import native
-from tfpipe.util.buffer_pool import BufferPool
-from tfpipe.util.open_files import OpenFiles, allow_open
+from tfpipe.util.open_files import allow_open
 
 
 class CropRequests(NamedTuple):
@@ -37,7 +33,9 @@ class CropRequests(NamedTuple):
 def find_crops(shards: Shards, catalog: Catalog) -> Callable[[SampleRef], CropRequests]:
     """Returns an in-graph function: `SampleRef`s (fields int64 [n]) -> the crops that they request."""
     records = shards.records
-    first = np.arange(catalog.samples + 1) if catalog.by_box else records.offsets(len(catalog))
+    first = np.arange(catalog.samples + 1)
+    if not catalog.by_box:
+        first = np.searchsorted(records.image, np.arange(len(catalog) + 1))
     with tf.device("CPU"):  # where tf.data runs
         first, labels = tf.constant(first, tf.int64), tf.constant(records.label)
 
@@ -83,26 +81,6 @@ def gather_crops(dataset: tf.data.Dataset, split: Split, shards: Shards) -> tf.d
     return dataset.map(gather_batch, num_parallel_calls=calls, use_unbounded_threadpool=True, name="fetch")
 
 
-def loader(
-    shards: Shards, images: FileList, shape: tuple[int, int, int]
-) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Returns a function: (records (int64 [k]), which to mirror (bool [k], or [0] for none)) -> uint8 [k, *shape].
-
-    The arrays are aligned, so that TensorFlow adopts them without a copy; their memory is reused after it is released.
-
-    Raises:
-        TfpipeError: a shard cannot be mapped, or has become shorter than it was; the message names it.
-    """
-    fill, buffers = filler(shards, images, shape), BufferPool()
-
-    def load(records: np.ndarray, flips: np.ndarray) -> np.ndarray:
-        crops = buffers.take((len(records), *shape))
-        fill(crops, records, flips)
-        return crops
-
-    return load
-
-
 def range_reader(config: DataConfig, shards: Shards) -> Callable[[tf.Tensor], tf.Tensor] | None:
     """Returns an in-graph function: image (int64 []) -> its file, read by the library in C; None where Python has to.
 
@@ -123,18 +101,3 @@ def range_reader(config: DataConfig, shards: Shards) -> Callable[[tf.Tensor], tf
         return tf.ensure_shape(native().range(paths, *(place.at(item) for place in places)), [])
 
     return read
-
-
-def file_reader(shards: Shards, paths: FileList) -> ReadFiles:
-    """Returns a function that reads the files of some images, or of their masks if `shards` have these."""
-    files = OpenFiles(shards.paths if shards.remote is None else [])
-
-    def read(images: np.ndarray) -> Iterator[bytes]:
-        for image, (shard, offset, length) in zip(images.tolist(), shards.places(images), strict=True):
-            contents = os.pread(files[shard], length, offset)
-            try:
-                yield shards.whole(image, contents)
-            except ValueError as error:
-                raise ValueError(f"{shards.name(image, paths)}: {error}") from None
-
-    return read if shards.remote is None else lambda images: shards.fetch(images, paths)

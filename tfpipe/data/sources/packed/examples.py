@@ -1,7 +1,5 @@
 """Serializes and parses TFRecord examples of ImageNet, in the schema of TensorFlow's build_imagenet_data.py."""
 
-import functools
-import struct
 from typing import NamedTuple
 
 import numpy as np
@@ -13,8 +11,6 @@ from tfpipe.data.images.headers import Header
 # Bytes before a record's data: its length and the length's checksum; bytes after it: the data's checksum.
 HEAD, TAIL = 12, 4
 EDGES = ("ymin", "xmin", "ymax", "xmax")
-# Of CRC-32C, with its bits reversed; and what TensorFlow adds to a checksum.
-POLYNOMIAL, MASK = 0x82F63B78, 0xA282EAD8
 
 
 class Example(NamedTuple):
@@ -65,28 +61,6 @@ def _ints(values: list[int]) -> tf.train.Feature:
 
 def _texts(value: bytes) -> tf.train.Feature:
     return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-
-
-def is_sound(head: bytes) -> bool:
-    """Returns whether the head of a record, HEAD bytes, has the checksum of its length: a masked CRC-32C."""
-    length, checksum = head[:8], struct.unpack_from("<I", head, 8)[0]
-    crc = 0xFFFFFFFF
-    for byte in length:
-        crc = (crc >> 8) ^ _crc_table()[(crc ^ byte) & 0xFF]
-    return checksum == masked(crc ^ 0xFFFFFFFF)
-
-
-def masked(crc: int) -> int:
-    """Returns a CRC-32C as TFRecords store it."""
-    return ((crc >> 15 | crc << 17) + MASK) & 0xFFFFFFFF
-
-
-@functools.cache
-def _crc_table() -> list[int]:
-    table = list(range(256))
-    for _ in range(8):
-        table = [value >> 1 ^ (POLYNOMIAL if value & 1 else 0) for value in table]
-    return table
 
 
 class Parsed(NamedTuple):

@@ -74,7 +74,7 @@ class ScannedSource(Stored):
     def scan(self, path: Any, size: int, ledger: Ledger) -> Rows:
         """Returns the images of a shard (a Path or UrlPath) of `size` bytes, in their order; counts what is not used.
 
-        Raises OSError, or a ValueError that names the shard.
+        Raises OSError or ValueError.
         """
 
     @property
@@ -151,7 +151,7 @@ class ScannedSource(Stored):
         except OSError as error:
             return f"cannot read {path}: {error.strerror or error}"
         except (ValueError, ConfigError) as error:
-            return str(error)
+            return f"{path}: {error}"
 
 
 def rows_of(

@@ -3,8 +3,9 @@
 A record is read in one call, by shard, offset and length: nothing is parsed, and random access to any record is O(1).
 """
 
+import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -15,6 +16,7 @@ from tfpipe.data.images.headers import START, Header, header_of, jpeg_header
 from tfpipe.data.sources.remote.fetcher import FetchError
 from tfpipe.data.sources.remote.ranges import Extent, RemoteFiles
 from tfpipe.errors import ConfigError
+from tfpipe.util.open_files import OpenFiles
 from tfpipe.util.retry import retried
 
 Kind = Literal["original", "coefficients", "crops", "raw"]
@@ -33,10 +35,6 @@ class Records(NamedTuple):
     shard: np.ndarray  # int32 [n]: number of the shard
     offset: np.ndarray  # int64 [n], in bytes: start of the image's own bytes within the shard
     length: np.ndarray  # int64 [n], in bytes
-
-    def offsets(self, images: int) -> np.ndarray:
-        """Returns int64 [images + 1]: index of each image's first record; the last value is the number of records."""
-        return np.searchsorted(self.image, np.arange(images + 1))
 
 
 class Deflated(NamedTuple):
@@ -134,17 +132,30 @@ class Shards:
         _, _, shards, offsets, lengths = (column[records] for column in self.records)
         return zip(shards.tolist(), offsets.tolist(), lengths.tolist(), strict=True)
 
-    def fetch(self, records: np.ndarray, images: FileList) -> list[bytes]:
-        """Reads `records` (int64 [k]) behind URLs, all together; raises a ValueError that names the one that fails."""
-        assert self.remote is not None, "the shards are behind URLs"
-        fetched: list[bytes] = []
-        for record, contents in zip(
-            records.tolist(), self.remote.read([Extent(*extent) for extent in self.places(records)]), strict=True
-        ):
-            if isinstance(contents, FetchError):
-                raise ValueError(f"{self.name(record, images)}: {contents}")
-            fetched.append(contents)
-        return fetched
+    def reader(self, images: FileList) -> Callable[[np.ndarray], list[bytes]]:
+        """Returns the function that reads some records (int64 [k]), those behind URLs all together.
+
+        It raises a ValueError that names the record, of one of `images`, that fails.
+        """
+        files = OpenFiles(self.paths if self.remote is None else [])
+
+        def contents_of(places: list[tuple[int, int, int]]) -> Iterable[bytes | FetchError]:
+            if self.remote is not None:
+                return self.remote.read([Extent(*place) for place in places])
+            return (os.pread(files[shard], length, offset) for shard, offset, length in places)
+
+        def read(records: np.ndarray) -> list[bytes]:
+            whole: list[bytes] = []
+            try:
+                for contents in contents_of([*self.places(records)]):
+                    if isinstance(contents, FetchError):
+                        raise contents
+                    whole.append(self.whole(int(records[len(whole)]), contents))
+            except (OSError, ValueError, FetchError) as error:
+                raise ValueError(f"{self.name(int(records[len(whole)]), images)}: {error}") from None
+            return whole
+
+        return read
 
     def name(self, record: int, images: FileList) -> str:
         """Returns the name of `record` for a message: its number within its shard, the shard, and its image's path."""

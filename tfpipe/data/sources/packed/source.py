@@ -47,8 +47,38 @@ WITHOUT_ENTRIES = {
 }
 
 
+class PackedSplit(ShardSplit):
+    """A split of packed images, or of crops, which are read a batch at a time."""
+
+    @property
+    def remedy(self) -> str:
+        return "find all changed files with tfpipe pack --verify, then pack again"
+
+    def read(self, samples: "tf.data.Dataset") -> "tf.data.Dataset":
+        if self.stores != "images":
+            raise ConfigError(
+                "data.source holds crops instead of images, which this command needs: use data packed with --kind "
+                "original or coefficients, or the files themselves"
+            )
+        return super().read(samples)
+
+    def crops(self) -> StoredCrops | None:
+        from tfpipe.data.sources.packed.crops import find_crops, gather_crops
+
+        if self.stores == "images":
+            return None
+        return StoredCrops(find_crops(self.shards, self.catalog), partial(gather_crops, split=self, shards=self.shards))
+
+    def explain(self, item: int, error: "tf.errors.OpError") -> Failure:
+        from tfpipe.data.runtime.op_errors import reason
+
+        return Failure(self.name(item), reason(error))
+
+
 class Packed(Stored):
     """Images or crops in shards."""
+
+    split_type = PackedSplit
 
     refused: ClassVar[dict[str, str]] = {
         **{command: why for command, why in BaseSource.refused.items() if command != "stage"},
@@ -99,37 +129,6 @@ class Packed(Stored):
         _check_records(shards, columns["label"], len(classes), self.folder)
         catalog = images_catalog(split, paths, columns["label"], classes, table_boxes(table))
         return replace(catalog, annotated=columns["annotated"], weights=columns.get("weight")), shards
-
-    def split_of(self, catalog: Catalog, shards: Shards, world: World) -> "PackedSplit":
-        return PackedSplit(self.config, catalog, world, shards)
-
-
-class PackedSplit(ShardSplit):
-    """A split of packed images, or of crops, which are read a batch at a time."""
-
-    @property
-    def remedy(self) -> str:
-        return "find all changed files with tfpipe pack --verify, then pack again"
-
-    def read(self, samples: "tf.data.Dataset") -> "tf.data.Dataset":
-        if self.stores != "images":
-            raise ConfigError(
-                "data.source holds crops instead of images, which this command needs: use data packed with --kind "
-                "original or coefficients, or the files themselves"
-            )
-        return super().read(samples)
-
-    def crops(self) -> StoredCrops | None:
-        from tfpipe.data.sources.packed.crops import find_crops, gather_crops
-
-        if self.stores == "images":
-            return None
-        return StoredCrops(find_crops(self.shards, self.catalog), partial(gather_crops, split=self, shards=self.shards))
-
-    def explain(self, item: int, error: "tf.errors.OpError") -> Failure:
-        from tfpipe.data.runtime.op_errors import reason
-
-        return Failure(self.name(item), reason(error))
 
 
 def _checked(folder: AnyPath, split: str) -> Manifest:

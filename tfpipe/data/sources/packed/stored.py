@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.types import Catalog
@@ -26,54 +26,6 @@ if TYPE_CHECKING:
 STORES: dict[str, Stores] = {"original": "images", "coefficients": "images", "crops": "crops", "raw": "pixels"}
 
 
-class Stored(BaseSource):
-    """Images in shards, each read at once by its shard, offset and length."""
-
-    @property
-    def folder(self) -> AnyPath:
-        """Folder of the data."""
-        assert self.about.path is not None, "the config is checked"
-        return as_path(self.about.path, self.config.remote)
-
-    @property
-    def display_name(self) -> str:
-        return str(self.folder)
-
-    def open(self, split: str, world: World) -> "ShardSplit":
-        if self.config.cache is not None:
-            raise ConfigError(
-                "data.cache is of loose files, and data.source is packed: leave it out; if storage is slow, copy the "
-                "folder to a local disk"
-            )
-        check_split(split)
-        catalog, shards = self.load(split, world)
-        if split == "train":
-            catalog.ledger.update(self.unused())
-        catalog = replace(catalog, jpeg=shards.jpeg, display_name=self.display_name)
-        return self.split_of(apply_settings(self.config, catalog, show=world.rank == 0), shards, world)
-
-    @abstractmethod
-    def load(self, split: str, world: World) -> tuple[Catalog, Shards]:
-        """Returns the catalog of a split, and the location of its records; raises ConfigError as `open` does."""
-
-    def unused(self) -> Ledger:
-        """Returns a ledger of the files next to the data that are not used."""
-        return Ledger()
-
-    def split_of(self, catalog: Catalog, shards: Shards, world: World) -> "ShardSplit":
-        """Returns the split of a catalog whose records are in `shards`."""
-        return ShardSplit(self.config, catalog, world, shards)
-
-    def opened(self, shards: Sequence[tuple[AnyPath, Stamp]]) -> RemoteFiles | None:
-        """Returns what reads shards if they are behind URLs, None if they are files.
-
-        A shard's stamp has its size; `changed` may be anything that tells its versions apart, as a checksum does.
-        """
-        if not shards or not isinstance(shards[0][0], UrlPath):
-            return None
-        return RemoteFiles([(str(path), stamp) for path, stamp in shards], self.config.remote)
-
-
 @dataclass(frozen=True, eq=False)
 class ShardSplit(RecordSplit):
     """A split whose records are byte ranges of shards."""
@@ -92,15 +44,11 @@ class ShardSplit(RecordSplit):
         return self.shards.masks.contents(item)
 
     def file_reader(self) -> ReadFiles:
-        from tfpipe.data.sources.packed.crops import file_reader
-
-        return file_reader(self.shards, self.catalog.paths)
+        return self.shards.reader(self.catalog.paths)
 
     def mask_reader(self) -> ReadFiles | None:
-        from tfpipe.data.sources.packed.crops import file_reader
-
         masks, paths = self.shards.masks, self.catalog.masks
-        return None if masks is None or paths is None else file_reader(masks, paths)
+        return None if masks is None or paths is None else masks.reader(paths)
 
     def reader(self) -> "Callable[[tf.Tensor], tf.Tensor] | None":
         from tfpipe.data.sources.packed.crops import range_reader
@@ -109,3 +57,50 @@ class ShardSplit(RecordSplit):
 
     def name(self, item: int) -> str:
         return self.shards.name(item, self.catalog.paths)
+
+
+class Stored(BaseSource):
+    """Images in shards, each read at once by its shard, offset and length."""
+
+    split_type: ClassVar[type[ShardSplit]] = ShardSplit
+
+    @property
+    def folder(self) -> AnyPath:
+        """Folder of the data."""
+        assert self.about.path is not None, "the config is checked"
+        return as_path(self.about.path, self.config.remote)
+
+    @property
+    def display_name(self) -> str:
+        return str(self.folder)
+
+    def open(self, split: str, world: World) -> ShardSplit:
+        if self.config.cache is not None:
+            raise ConfigError(
+                "data.cache is of loose files, and data.source is packed: leave it out; if storage is slow, copy the "
+                "folder to a local disk"
+            )
+        check_split(split)
+        catalog, shards = self.load(split, world)
+        if split == "train":
+            catalog.ledger.update(self.unused())
+        catalog = replace(catalog, jpeg=shards.jpeg, display_name=self.display_name)
+        catalog = apply_settings(self.config, catalog, show=world.rank == 0)
+        return self.split_type(self.config, catalog, world, shards)
+
+    @abstractmethod
+    def load(self, split: str, world: World) -> tuple[Catalog, Shards]:
+        """Returns the catalog of a split, and the location of its records; raises ConfigError as `open` does."""
+
+    def unused(self) -> Ledger:
+        """Returns a ledger of the files next to the data that are not used."""
+        return Ledger()
+
+    def opened(self, shards: Sequence[tuple[AnyPath, Stamp]]) -> RemoteFiles | None:
+        """Returns what reads shards if they are behind URLs, None if they are files.
+
+        A shard's stamp has its size; `changed` may be anything that tells its versions apart, as a checksum does.
+        """
+        if not shards or not isinstance(shards[0][0], UrlPath):
+            return None
+        return RemoteFiles([(str(path), stamp) for path, stamp in shards], self.config.remote)

@@ -2,8 +2,9 @@
 
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import IO
 
 import numpy as np
@@ -16,12 +17,12 @@ from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.catalogs import Classes, catalog_of
 from tfpipe.data.sources.data_files import RECORDS, check_files, data_files
-from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, is_sound, masked, parse_example
+from tfpipe.data.sources.packed.examples import HEAD, TAIL, parse_example
 from tfpipe.data.sources.packed.manifest import PREFIX
 from tfpipe.data.sources.packed.members import Member
 from tfpipe.data.sources.packed.scan import ScannedSource, rows_of
 from tfpipe.data.sources.packed.shards import COPY_AGAIN, Shards
-from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, open_file
+from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath
 from tfpipe.data.sources.rows import Rows
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -29,7 +30,8 @@ from tfpipe.errors import ConfigError
 # End of a TFRecord file's name: the number of files, where it states one, and a suffix of RECORDS; or one of the two.
 SUFFIX = "|".join(map(re.escape, RECORDS))
 SHARD = re.compile(rf"(?:-\d+-of-(\d+)(?:{SUFFIX})?|{SUFFIX})$")
-ReadData = Callable[[int, int], bytes | None]
+# Bytes of a record's length; what is added to its checksums.
+LENGTH, MASK = 8, 0xA282EAD8
 
 
 class TfRecords(ScannedSource):
@@ -103,22 +105,18 @@ def _labels(rows: Rows, classes: tuple[str, ...], folder: str) -> np.ndarray:
 def _scan_shard(path: AnyPath, size: int) -> Rows:
     images, labels, numbers = list[Member](), list[str | None](), list[int]()
     objects = list[tuple[int, np.ndarray, Sequence[str | None]]]()
-    for count, (start, data) in enumerate(_records(path, size)):
-        parsed = _parse(data, path, count)
-        name = parsed.filename or f"{path.name}:{count}"
-        images.append(Member(name, start + data.index(parsed.contents), len(parsed.contents)))
-        labels.append(parsed.synset or None)
-        numbers.append(parsed.label)
-        box_labels = [None if label == parsed.label else str(label) for label in parsed.box_labels]
-        objects.append((count, parsed.boxes, box_labels))
-    return rows_of(path, images, labels, objects, more={"number": np.array(numbers, np.int64)})
-
-
-def _parse(data: bytes, path: AnyPath, count: int) -> Parsed:
     try:
-        return parse_example(data)
+        for start, data in _records(path, size):
+            parsed, count = parse_example(data), len(images)
+            name = parsed.filename or f"{path.name}:{count}"
+            box_labels = [None if label == parsed.label else str(label) for label in parsed.box_labels]
+            objects.append((count, parsed.boxes, box_labels))
+            labels.append(parsed.synset or None)
+            numbers.append(parsed.label)
+            images.append(Member(name, start + data.index(parsed.contents), len(parsed.contents)))
     except ValueError as error:
-        raise ValueError(f"record {count} of {path}: {error}") from error
+        raise ValueError(f"record {len(images)}: {error}") from error
+    return rows_of(path, images, labels, objects, more={"number": np.array(numbers, np.int64)})
 
 
 def _records(path: AnyPath, size: int) -> Iterator[tuple[int, bytes]]:
@@ -126,54 +124,39 @@ def _records(path: AnyPath, size: int) -> Iterator[tuple[int, bytes]]:
 
     Raises ValueError if the file ends within a record, or a record differs from its checksums, as in any other file.
     """
-    at = count = 0
-    with open_file(path) as file:
-        read = _remote_data(file) if isinstance(path, UrlPath) else _local_data(path)
-        while file.seek(at) == at and (head := file.read(HEAD)):
-            if len(head) == HEAD and not is_sound(head):
+    at = 0
+    with path.open() if isinstance(path, UrlPath) else nullcontext() as file:
+        read = tf_record_random_reader(str(path)).read if file is None else partial(_read, file)
+        while at < size:
+            try:
+                data, end = read(at)
+            except (tf.errors.DataLossError, IndexError, ValueError) as error:
                 raise ValueError(
-                    f"record {count} of {path}: its head at byte {at} does not match its checksum: it was damaged, or "
-                    f"the file is no TFRecord; {COPY_AGAIN}"
-                )
-            length = struct.unpack_from("<Q", head)[0] if len(head) == HEAD else size
-            end = at + HEAD + length + TAIL
-            if end > size:
-                raise ValueError(
-                    f"record {count} of {path}: the shard ends at byte {size}, within this record of byte {at}; "
-                    f"{COPY_AGAIN}"
-                )
-            data = read(at, length)
-            if data is None:
-                raise ValueError(
-                    f"record {count} of {path}: its {length} bytes from byte {at + HEAD} on do not match their "
-                    f"checksum: they were damaged; {COPY_AGAIN}"
-                )
+                    f"it is damaged from byte {at} on, or ends at byte {size} within it, or the file is no TFRecord: "
+                    f"{error}; {COPY_AGAIN}"
+                ) from error
             yield at + HEAD, data
             at = end
-            count += 1
 
 
-def _local_data(path: Path) -> ReadData:
-    """Returns what reads the data of a record, by its offset and length; None for data unlike its checksum."""
-    reader = tf_record_random_reader(str(path))
+def _read(file: IO[bytes], at: int) -> tuple[bytes, int]:
+    """Reads the record from byte `at` on of a file behind a URL, as TensorFlow's reader those of other files.
 
-    def read(at: int, length: int) -> bytes | None:
-        del length
-        try:
-            return reader.read(at)[0]
-        except tf.errors.DataLossError:
-            return None
-
-    return read
+    Returns its data and its end. Raises ValueError.
+    """
+    file.seek(at)
+    (length,) = struct.unpack("<Q", _checked(file, LENGTH))
+    return _checked(file, length), file.tell()
 
 
-def _remote_data(file: IO[bytes]) -> ReadData:
-    """Returns the same of a file behind a URL, which TensorFlow cannot read; `file` stands after the record's head."""
+def _checked(file: IO[bytes], count: int) -> bytes:
+    """Returns the next bytes, whose checksum follows them: a masked CRC-32C."""
     from google_crc32c import value
 
-    def read(at: int, length: int) -> bytes | None:
-        del at
-        data, checksum = file.read(length), file.read(TAIL)
-        return data if struct.unpack("<I", checksum)[0] == masked(value(data)) else None
-
-    return read
+    data, checksum = file.read(count), file.read(TAIL)
+    if len(data) < count or len(checksum) < TAIL:
+        raise ValueError("truncated record")
+    crc = value(data)
+    if struct.pack("<I", ((crc >> 15 | crc << 17) + MASK) & 0xFFFFFFFF) != checksum:
+        raise ValueError("corrupted record")
+    return data

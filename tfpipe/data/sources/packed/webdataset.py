@@ -129,23 +129,20 @@ def scan_tar(path: AnyPath, size: int, columns: Columns, ledger: Ledger) -> Rows
     Raises OSError, or ValueError if it is no tar file, a member or a header is damaged, or the file was cut off.
     """
     images, stated, masks = list[Member](), list[Notes](), list[Member]()
-    try:
-        with open_file(path) as file:
-            endings = (*NOTES, mask_ending(columns))
-            for image, notes in samples(tar_members(file, 0, size, ledger), endings, ledger):
-                images.append(image)
-                stated.append(read_notes(file, image, notes, columns))
-                masks.append(notes.get(endings[-1], NO_MASK))
-            labels, boxes, box_labels, sizes, extra = zip(*stated, strict=True) if stated else [()] * len(Notes._fields)
-            more = dict(zip(MASKS, np.array([mask[1:3] for mask in masks], np.int64).reshape(-1, 2).T, strict=True))
-            for number, name in enumerate(_extra(columns)):
-                more[name] = np.empty(len(images), object)
-                more[name][:] = [values[number] for values in extra]
-            objects = list(zip(range(len(images)), boxes, box_labels, strict=True))
-            rows = rows_of(path, images, labels, objects, np.array(sizes, np.float32).reshape(-1, 2), more)
-            return rows.measured(lambda items: [size_of(file, images[item]) for item in items])
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+    with open_file(path) as file:
+        endings = (*NOTES, mask_ending(columns))
+        for image, notes in samples(tar_members(file, 0, size, ledger), endings, ledger):
+            images.append(image)
+            stated.append(read_notes(file, image, notes, columns))
+            masks.append(notes.get(endings[-1], NO_MASK))
+        labels, boxes, box_labels, sizes, extra = zip(*stated, strict=True) if stated else [()] * len(Notes._fields)
+        more = dict(zip(MASKS, np.array([mask[1:3] for mask in masks], np.int64).reshape(-1, 2).T, strict=True))
+        for number, name in enumerate(_extra(columns)):
+            more[name] = np.empty(len(images), object)
+            more[name][:] = [values[number] for values in extra]
+        objects = list(zip(range(len(images)), boxes, box_labels, strict=True))
+        rows = rows_of(path, images, labels, objects, np.array(sizes, np.float32).reshape(-1, 2), more)
+        return rows.measured(lambda items: [size_of(file, images[item]) for item in items])
 
 
 def samples(

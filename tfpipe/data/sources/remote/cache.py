@@ -46,14 +46,6 @@ Key = str | BlockKey
 """The URL of a file that is cached whole, or a block."""
 
 
-class CachedFile(NamedTuple):
-    """A file of the cache: last use in seconds since 1970, path, size in bytes."""
-
-    used: float
-    path: str
-    size: int
-
-
 class Cache:
     """Files by URL and blocks, `data.remote.cache_gb` at most in total, shared by any number of processes.
 
@@ -168,17 +160,18 @@ class Cache:
     def _make_room(self, new_bytes: int, unused_since: float) -> int:
         """Evicts the least recently used files if `new_bytes` more bytes do not fit; returns the rest, in bytes."""
         files = list(self._files())
-        size = sum(file.size for file in files)
+        size = sum(file_bytes for _, _, file_bytes in files)
         if size + new_bytes <= self._limit:
             return size
         heapq.heapify(files)
-        while files and files[0].used < unused_since and size + new_bytes > (1 - FREED) * self._limit:
-            oldest = heapq.heappop(files)
-            Path(oldest.path).unlink(missing_ok=True)
-            size -= oldest.size
+        while files and files[0][0] < unused_since and size + new_bytes > (1 - FREED) * self._limit:
+            _, path, file_bytes = heapq.heappop(files)
+            Path(path).unlink(missing_ok=True)
+            size -= file_bytes
         return size
 
-    def _files(self) -> Iterator[CachedFile]:
+    def _files(self) -> Iterator[tuple[float, str, int]]:
+        """Yields the files: the last use in seconds since 1970, the path, and the size in bytes."""
         for part in os.scandir(self._folder):
             for entry in os.scandir(part.path) if part.is_dir() and len(part.name) == PREFIX else ():
                 if entry.name.endswith(PARTIAL):  # its writer was killed, or would hold the lock
@@ -188,7 +181,7 @@ class Cache:
                         status = entry.stat()
                     except FileNotFoundError:  # deleted meanwhile
                         continue
-                    yield CachedFile(status.st_mtime, entry.path, status.st_size)
+                    yield status.st_mtime, entry.path, status.st_size
 
     def _path(self, key: Key) -> str:
         name, block = (key, "") if isinstance(key, str) else (key.files, f".{key.file}.{key.number}")

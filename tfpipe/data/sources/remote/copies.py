@@ -14,7 +14,8 @@ from typing import IO, NamedTuple
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.table import ADVICE, catalog_folders, create_folder
 from tfpipe.data.sources.remote.fetcher import FetchError
-from tfpipe.data.sources.remote.url_path import PART, AnyPath, Unreachable, UrlPath, stamped_files, stamps_of
+from tfpipe.data.sources.remote.ranges import MOST
+from tfpipe.data.sources.remote.url_path import AnyPath, Unreachable, UrlPath, stamped_files, stamps_of
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
@@ -60,7 +61,7 @@ class CopiedFiles(NamedTuple):
 def local_files(files: Sequence[AnyPath], config: DataConfig, world: World, parts: Parts | None = None) -> CopiedFiles:
     """Copies files behind URLs to this host, once for each version of them; every rank must call.
 
-    They are copied whole unless `parts` are given and one has more than PART bytes: smaller ones come by one request,
+    They are copied whole unless `parts` are given and one has more than MOST bytes: smaller ones come by one request,
     which any server answers.
 
     A copy is in the folder `data.index`, or in this user's folder for temporary files, and has the file's name. A file
@@ -74,7 +75,7 @@ def local_files(files: Sequence[AnyPath], config: DataConfig, world: World, part
     unknown = [stamp for stamp in stamps if stamp.changed is None]
     start = world.from_rank0(time.time_ns)
     stamps = [stamp if stamp.changed is not None else Stamp(stamp.size, start) for stamp in stamps]
-    if all((stamp.size or 0) <= PART for stamp in stamps):
+    if all((stamp.size or 0) <= MOST for stamp in stamps):
         parts = None
     paths: list[Path] = []
     for may_copy in (world.local_rank == 0 or world.backend == "none", True):
@@ -119,7 +120,7 @@ def _copied(url: UrlPath, stamp: Stamp, config: DataConfig, parts: Parts | None,
             with atomic_write(copy, sync=True) as partial:
                 with partial.open("wb") as file:
                     if parts is None:
-                        count = -(-stamp.size // PART)
+                        count = -(-stamp.size // MOST)
                         file.writelines(progress(_parts(url, stamp.size), count, f"copying {url}", "part", show))
                     else:
                         parts.write(file, url, stamp.size)
@@ -133,9 +134,9 @@ def _copied(url: UrlPath, stamp: Stamp, config: DataConfig, parts: Parts | None,
 
 def _parts(url: UrlPath, size: int) -> Iterator[bytes]:
     """Yields the content of a URL; raises OSError. A short one comes whole, for servers that ignore ranges."""
-    if size > PART:
+    if size > MOST:
         with url.open() as file:
-            yield from iter(lambda: file.read(PART), b"")
+            yield from iter(lambda: file.read(MOST), b"")
         return
     (contents,) = url.fetcher().fetch([str(url)])
     if isinstance(contents, FetchError):

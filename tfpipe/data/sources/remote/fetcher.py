@@ -7,11 +7,10 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
-from functools import partial
+from collections.abc import Iterable, Sequence
+from concurrent.futures import CancelledError, Future
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any
 
 from tfpipe.config import Remote
 from tfpipe.data.catalog.layout import is_optional
@@ -20,16 +19,15 @@ from tfpipe.data.sources.remote.file_systems import (
     VERSIONS,
     ByteRange,
     check_version,
-    close_file_systems,
     ends_early,
+    event_loop,
     open_file_system,
 )
 from tfpipe.data.sources.remote.http_client import HttpClient
-from tfpipe.data.sources.remote.request_errors import is_missing, may_pass, reason, status_of
+from tfpipe.data.sources.remote.request_errors import may_pass, reason, status_of
 from tfpipe.errors import TfpipeError
 from tfpipe.util.files import Stamp
 
-T = TypeVar("T")
 # Seconds before the first retry. Each further pause is twice as long, at most 60 s, and is shortened at random by up to
 # a half, so that requests that failed together are not repeated together. Eight pauses take at least 32 s.
 PAUSE_S = 0.25
@@ -39,8 +37,6 @@ HTTP, WEB = ("http://", "https://"), {"http", "https"}
 CANNOT_FETCH = "cannot fetch "
 # Seconds after which the version of a file that is read by parts is asked for again, if answers do not state it.
 LOOK_S = 60.0
-# Threads for the calls of file systems without asyncio.
-THREADS = 64
 
 
 class FetchError(TfpipeError):
@@ -57,60 +53,10 @@ class FetchError(TfpipeError):
         return error
 
 
-class _Requests:
-    """An asyncio event loop in a thread of its own, which starts with the first call of `run`."""
-
-    def __init__(self, last: Callable[[], Awaitable[None]]) -> None:
-        """Stores `last`, which runs in the loop before it closes."""
-        self._last, self._lock, self._closed = last, threading.Lock(), False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = threading.Thread(target=self._work, name="tfpipe-fetch", daemon=True)
-
-    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Runs `work()` in the loop and returns its result; the calling thread waits.
-
-        Raises CancelledError if the loop is closed, or was closed meanwhile.
-        """
-        with self._lock:
-            if self._closed:
-                raise CancelledError
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread.start()
-            future = asyncio.run_coroutine_threadsafe(work(), self._loop)
-        try:
-            return future.result()
-        except asyncio.CancelledError as error:
-            raise CancelledError from error
-
-    def close(self) -> None:
-        """Cancels all pending work and ends the thread."""
-        with self._lock:
-            loop, self._closed = None if self._closed else self._loop, True
-        if loop is not None:
-            # Queued after all work submitted before, so that no caller waits forever.
-            loop.call_soon_threadsafe(loop.stop)
-            if threading.current_thread() is not self._thread:
-                self._thread.join()
-
-    def _work(self) -> None:
-        loop = self._loop
-        assert loop is not None, "run() makes it, then starts this thread"
-        asyncio.set_event_loop(loop)
-        loop.set_default_executor(ThreadPoolExecutor(THREADS, "tfpipe-fetch-sync"))
-        loop.run_forever()
-        tasks = asyncio.all_tasks(loop)
-        for task in tasks:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        loop.run_until_complete(self._last())
-        loop.close()
-
-
 class Fetcher:
     """A thread-safe client for URLs; at most `data.remote.concurrency` requests of all its callers run at once.
 
-    One thread makes all requests. It starts with the first request and ends with this object or the process.
+    libcurl makes those over HTTP, in a thread that ends with this object or the process; fsspec all others.
     """
 
     def __init__(self, config: Remote, urls: Iterable[str]) -> None:
@@ -125,8 +71,8 @@ class Fetcher:
         self._systems = {scheme: open_file_system(scheme, config) for scheme in schemes if scheme not in WEB}
         self._cache = None if config.cache is None else Cache(config)
         self._http = None if WEB.isdisjoint(schemes) else HttpClient(config)
-        self._requests = _Requests(partial(close_file_systems, list(self._systems.values())))
-        close = weakref.finalize(self, _close, self._requests, self._http)
+        self._closing, self._pending = threading.Event(), set[Future[Any]]()
+        close = weakref.finalize(self, _close, self._closing, self._pending, self._http)
         # By atexit, whose order is known, not by weakref: requests must be cancelled before pipelines are closed
         # (shutdown.py), which would wait for them.
         close.atexit = False
@@ -134,14 +80,16 @@ class Fetcher:
 
     def close(self) -> None:
         """Cancels the requests in flight; later requests fail."""
-        _close(self._requests, self._http)
+        _close(self._closing, self._pending, self._http)
 
     def fetch(self, urls: Sequence[str]) -> list[bytes | FetchError | None]:
         """Returns each URL's content or error; None for the URL "" and for a missing file that is optional."""
         contents: dict[str, Any] = {url: self._cache.find(url) for url in urls} if self._cache else {}
         missing = [url for url in dict.fromkeys(urls) if url and contents.get(url) is None]
         fetched = dict(zip(missing, self._data(list(map(ByteRange, missing))), strict=True))
-        fetched = {url: b"" if is_optional(url) and _is_missing(data) else data for url, data in fetched.items()}
+        for url, data in fetched.items():
+            if is_optional(url) and isinstance(data, FetchError) and data.missing:
+                fetched[url] = b""
         if self._cache:
             self._cache.keep({url: data for url, data in fetched.items() if isinstance(data, bytes)})
         contents.update(fetched)
@@ -158,7 +106,7 @@ class Fetcher:
 
     def stamps(self, urls: Sequence[str]) -> list[Stamp | FetchError]:
         """Returns each URL's size in bytes and its ETag or time of change, as far as stated, or the error."""
-        return self._data([ByteRange(url, 0, 1, exact=False, about=True) for url in urls])
+        return self._data([ByteRange(url, 0, 1, exact=False, what="stamp") for url in urls])
 
     def names(self, folders: Sequence[str]) -> list[set[str]]:
         """Returns the base names in each folder of an object store; an empty set for a folder that does not exist.
@@ -172,17 +120,7 @@ class Fetcher:
 
         Raises FetchError if a folder cannot be listed.
         """
-
-        async def listing(request: ByteRange) -> list[tuple[str, bool]]:
-            if request.url.startswith(HTTP):
-                raise ValueError("web servers list no folders")
-            system, path = self._system(request.url), request.url.rstrip("/")
-            own = system._strip_protocol(path).rstrip("/")  # stores may list the folder itself as an empty object
-            entries = await system._ls(path, detail=True)
-            found = ((entry["name"].rstrip("/"), entry["type"] == "directory") for entry in entries)
-            return [(name.rpartition("/")[2], is_folder) for name, is_folder in found if name != own]
-
-        results = self._all(listing, list(map(ByteRange, folders)))
+        results = self._data([ByteRange(url, what="names") for url in folders])
         for result in results:
             if isinstance(result, FetchError) and not result.missing:
                 raise result
@@ -193,13 +131,7 @@ class Fetcher:
 
         Each answer over HTTP states the version. Other file systems are asked for it every LOOK_S.
         """
-
         return self._data(byte_ranges)
-
-    def forget(self, urls: Iterable[str]) -> None:
-        """Drops URLs from the cache, so that repaired files are fetched again."""
-        if self._cache:
-            self._cache.forget(urls)
 
     async def _look_at(self, url: str, stamp: Stamp) -> None:
         """Raises ValueError if a file has another version than `stamp`; asks for it if the last time is LOOK_S ago."""
@@ -216,13 +148,18 @@ class Fetcher:
         info = {name.lower(): value for name, value in (await self._system(url)._info(url)).items()}
         return Stamp(info.get("size"), next((str(info[name]) for name in VERSIONS if info.get(name)), None))
 
+    async def _names(self, url: str) -> list[tuple[str, bool]]:
+        system = self._system(url)
+        own = system._strip_protocol(url).rstrip("/")  # stores may list the folder itself as an empty object
+        entries = await system._ls(url.rstrip("/"), detail=True)
+        found = ((entry["name"].rstrip("/"), entry["type"] == "directory") for entry in entries)
+        return [(name.rpartition("/")[2], is_folder) for name, is_folder in found if name != own]
+
     async def _contents(self, request: ByteRange) -> Any:
-        """Returns the bytes or the stamp that a request asks for."""
-        url, start, end, stamp, exact, _, about = request
-        if self._http is not None and url.startswith(HTTP):
-            return await self._http.get_async(request)
-        if about:
-            return await self._stamp(url)
+        """Returns the bytes, the stamp or the names that a request asks fsspec for."""
+        url, start, end, stamp, exact, *_ = request
+        if request.what != "bytes":
+            return await (self._stamp(url) if request.what == "stamp" else self._names(url))
         system = self._system(url)
         try:
             data = await (system._cat_file(url) if end is None else system._cat_file(url, start=start, end=end))
@@ -240,85 +177,68 @@ class Fetcher:
         return self._systems[url.partition("://")[0]]
 
     def _data(self, requests: Sequence[ByteRange]) -> list[Any]:
-        """Returns the bytes or the stamp that each request asks for, or the error."""
-        client, began_s = self._http, time.monotonic()
-        if client is None or not all(request.url.startswith(HTTP) for request in requests):
-            return self._all(self._contents, requests)
+        """Returns what each request asks for, or the error; those whose failure may pass are repeated together."""
+        began_s, done, left = time.monotonic(), 0, list(range(len(requests)))
+        results: list[Any] = [None] * len(requests)
         try:
-            results: list[Any] = list(client.get(requests))
-            failed = {number: error for number, error in enumerate(results) if isinstance(error, Exception)}
-            final = {number for number, error in failed.items() if self._is_final(error, 1)}
-            repeated = {number: requests[number]._replace(fresh=True) for number in failed if number not in final}
-
-            async def repeat() -> list[bytes | FetchError]:
-                return await asyncio.gather(
-                    *(self._tried(partial(client.get_async, each), each.url, began_s, 1) for each in repeated.values())
-                )
-
-            for number in final:
-                results[number] = self._error(failed[number], requests[number].url, 1, began_s)
-            for number, result in zip(repeated, self._requests.run(repeat) if repeated else [], strict=True):
-                results[number] = result
+            while left:
+                if done and self._closing.wait(pause_s(done)):
+                    raise CancelledError
+                again = [requests[number]._replace(fresh=True) for number in left] if done else requests
+                for number, answer in zip(left, self._tried(again), strict=True):
+                    results[number] = answer
+                done += 1
+                failed = [number for number in left if isinstance(results[number], Exception)]
+                left = [number for number in failed if done <= self.config.retries and may_pass(results[number])]
+                for number in set(failed).difference(left):
+                    results[number] = self._error(results[number], requests[number].url, done, began_s)
         except CancelledError:
-            return _ending(requests)
+            return [FetchError.of(request.url, "the process is ending") for request in requests]
         return results
 
-    def _all(self, ask: Callable[[ByteRange], Awaitable[T]], requests: Sequence[ByteRange]) -> list[T | FetchError]:
-        began_s = time.monotonic()
+    def _tried(self, requests: Sequence[ByteRange]) -> list[Any]:
+        """Makes requests once, together; raises CancelledError if the client is closed, or was closed meanwhile."""
+        if self._http is not None and not self._systems:
+            return self._http.submit(requests).result()
+        is_http = [self._http is not None and request.url.startswith(HTTP) for request in requests]
+        over_http = [request for request, here in zip(requests, is_http, strict=True) if here]
+        others = [request for request, here in zip(requests, is_http, strict=True) if not here]
+        futures = {True: self._http.submit(over_http)} if self._http is not None else {}
+        if others:
+            futures[False] = asyncio.run_coroutine_threadsafe(self._together(others), event_loop())
+            self._pending.add(futures[False])
+            futures[False].add_done_callback(self._pending.discard)
+            if self._closing.is_set():
+                futures[False].cancel()
+        results = {here: iter(future.result()) for here, future in futures.items()}
+        return [next(results[here]) for here in is_http]
 
-        async def limited(request: ByteRange) -> T:
+    async def _together(self, requests: Sequence[ByteRange]) -> list[Any]:
+        async def limited(request: ByteRange) -> Any:
             async with self._turns:
-                return await asyncio.wait_for(ask(request), self.config.timeout_s)
+                return await asyncio.wait_for(self._contents(request), self.config.timeout_s)
 
-        async def together() -> list[T | FetchError]:
-            return await asyncio.gather(
-                *(self._tried(partial(limited, request), request.url, began_s) for request in requests)
-            )
-
-        try:
-            return self._requests.run(together) if requests else []
-        except CancelledError:
-            return _ending(requests)
-
-    async def _tried(self, ask: Callable[[], Awaitable[T]], url: str, began_s: float, done: int = 0) -> T | FetchError:
-        """Returns what `ask` does, or the error; repeats it after failures that may pass, `done` tries being over."""
-        while True:
-            if done:
-                await asyncio.sleep(pause_s(done))
-            done += 1
-            try:
-                return await ask()
-            except Exception as failure:
-                if self._is_final(failure, done):
-                    return self._error(failure, url, done, began_s)
-
-    def _is_final(self, failure: Exception, done: int) -> bool:
-        """Returns whether the last one of `done` tries ended so that there is no other."""
-        return done > self.config.retries or not may_pass(failure)
+        return await asyncio.gather(*map(limited, requests), return_exceptions=True)
 
     def _error(self, failure: Exception, url: str, done: int, began_s: float) -> FetchError:
         effort = "tried once" if done == 1 else f"tried {done} times in {time.monotonic() - began_s:.0f} s"
-        return FetchError.of(url, f"{reason(failure, self.config.timeout_s)}; {effort}", is_missing(failure))
+        return FetchError.of(
+            url, f"{reason(failure, self.config.timeout_s)}; {effort}", status_of(failure) == HTTPStatus.NOT_FOUND
+        )
 
 
-def _close(requests: _Requests, client: HttpClient | None) -> None:
-    requests.close()
+def _close(closing: threading.Event, pending: Iterable[Future[Any]], client: HttpClient | None) -> None:
+    closing.set()
+    for future in [*pending]:
+        future.cancel()
     if client is not None:
         client.close()
-
-
-def _ending(requests: Sequence[ByteRange]) -> list[Any]:
-    return [FetchError.of(request.url, "the process is ending") for request in requests]
 
 
 def pause_s(tries: int) -> float:
     """Returns the seconds to wait after `tries` failed tries, partly random."""
     longest = min(PAUSE_S * 2 ** (tries - 1), LONGEST_PAUSE_S)
     return longest * random.SystemRandom().uniform(0.5, 1)  # the seeded generator is the user's
-
-
-def _is_missing(result: object) -> bool:
-    return isinstance(result, FetchError) and result.missing
 
 
 def shared_fetcher(config: Remote, folders: Iterable[str]) -> Fetcher:

@@ -1,8 +1,11 @@
 """Requests for bytes of URLs, and fsspec's file systems, one for a scheme of URLs other than those of HTTP."""
 
+import asyncio
+import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, NamedTuple
 
 from tfpipe.config import Remote
 from tfpipe.errors import ConfigError
@@ -10,8 +13,9 @@ from tfpipe.util.files import Stamp
 
 # Upper bound of a response in bytes, decompressed: pixels of a JPEG that TensorFlow decodes take at most twice as much.
 MAX_BYTES = 2**28
-IGNORES_RANGES = "the server ignores ranges, by which parts of large files are read: copy them first"
 
+# Threads for the calls of file systems without asyncio.
+THREADS = 64
 # Names by which fsspec's file systems state that a file has changed, in lower case, the best first.
 VERSIONS = (
     "etag",
@@ -38,16 +42,11 @@ class ByteRange(NamedTuple):
     stamp: Stamp | None = None  # the version of the file that the bytes must be of, None for any
     exact: bool = True  # False: of a server that ignores ranges, the start of its response is taken
     fresh: bool = False  # by a connection of its own; libcurl itself repeats a request when an open connection is lost
-    about: bool = False  # the file's stamp is asked for, and not the bytes
+    what: Literal["bytes", "stamp", "names"] = "bytes"  # asked for: the bytes, the stamp, or the names in a folder
 
 
 class TooLong(ValueError):
     """A response of more than MAX_BYTES."""
-
-
-def too_long() -> TooLong:
-    """Returns the error of a response that is too long."""
-    return TooLong(f"the response has more than {MAX_BYTES / 1e6:.0f} MB")
 
 
 def ends_early(end: int, asked: int) -> ValueError:
@@ -106,8 +105,8 @@ def open_file_system(scheme: str, config: Remote) -> Any:
             from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 
             # Its calls run in threads; each is of a few bytes or of one file.
-            return AsyncFileSystemWrapper(kind(**options), asynchronous=True)
-        system = kind(asynchronous=True, skip_instance_cache=True, use_listings_cache=False, **options)
+            return AsyncFileSystemWrapper(kind(**options))
+        system = kind(skip_instance_cache=True, use_listings_cache=False, **options)
     except (TypeError, ValueError, OSError) as error:
         raise ConfigError(f"data.remote.options: {scheme}:// cannot be used with these: {error}") from error
     if scheme == "s3":
@@ -115,9 +114,11 @@ def open_file_system(scheme: str, config: Remote) -> Any:
     return system
 
 
-async def close_file_systems(systems: Iterable[Any]) -> None:
-    """Closes the connections of file systems."""
-    for system in systems:
-        client = getattr(system, "_session", None) or getattr(system, "_s3", None)
-        if client is not None:
-            await client.close()
+@functools.cache
+def event_loop() -> asyncio.AbstractEventLoop:
+    """Returns the loop in which all of fsspec's file systems work; it runs in a thread of fsspec's."""
+    from fsspec.asyn import get_loop
+
+    loop: asyncio.AbstractEventLoop = get_loop()
+    loop.call_soon_threadsafe(loop.set_default_executor, ThreadPoolExecutor(THREADS, "tfpipe-fetch-sync"))
+    return loop

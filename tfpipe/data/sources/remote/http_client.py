@@ -1,6 +1,5 @@
 """An HTTP client for many requests at once: libcurl, whose requests take a fraction of the CPU time of Python's."""
 
-import asyncio
 import os
 import re
 import select
@@ -18,7 +17,7 @@ from urllib.request import getproxies
 
 from tfpipe.config import Remote
 from tfpipe.data.sources.remote import file_systems
-from tfpipe.data.sources.remote.file_systems import IGNORES_RANGES, VERSIONS, ByteRange, check_part, ends_early
+from tfpipe.data.sources.remote.file_systems import VERSIONS, ByteRange, TooLong, check_part, ends_early
 from tfpipe.data.sources.remote.request_errors import (
     ClientConnectorCertificateError,
     ClientConnectorError,
@@ -87,20 +86,20 @@ class _Transfer:
 
     def result(self, status: int, failure: Exception | None) -> Result:
         """Returns the content, or the error, once libcurl has ended with `failure`."""
-        _, start, end, stamp, exact, _, about = self.request
+        _, start, end, stamp, exact, *_ = self.request
         is_cut = self._size > self._most
         if failure is not None and not is_cut:
             return failure
         if status >= HTTPStatus.BAD_REQUEST and (exact or status != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE):
             return StatusError(status)
-        if about:
+        if self.request.what == "stamp":
             return self._stamp(status)
         if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # an empty file
             return b""
         if end is not None and exact and status != HTTPStatus.PARTIAL_CONTENT:
-            return ValueError(IGNORES_RANGES)
+            return ValueError("the server ignores ranges, by which parts of large files are read: copy them first")
         if end is None and is_cut:
-            return file_systems.too_long()
+            return TooLong(f"the response has more than {file_systems.MAX_BYTES / 1e6:.0f} MB")
         if end is not None and status == HTTPStatus.PARTIAL_CONTENT:
             try:
                 check_part(self._headers, start, end, stamp)
@@ -139,17 +138,6 @@ class HttpClient:
         self._due_s: float | None = None  # when libcurl wants to be called, by time.monotonic
         self._thread: threading.Thread | None = None
         self._wake = -1
-
-    def get(self, requests: Sequence[ByteRange]) -> list[Any]:
-        """Returns each content, stamp or error; raises CancelledError if the client is closed, or was meanwhile."""
-        return self.submit(requests).result()
-
-    async def get_async(self, request: ByteRange) -> Any:
-        """Returns the content or the stamp; raises the error, or asyncio.CancelledError as `get` CancelledError."""
-        (result,) = await asyncio.wrap_future(self.submit([request]))
-        if isinstance(result, Exception):
-            raise result
-        return result
 
     def submit(self, requests: Sequence[ByteRange]) -> Future[list[Any]]:
         """Makes requests; the future has their results, and is cancelled if the client is closed, or will be."""
@@ -219,6 +207,8 @@ class HttpClient:
 
     def _prepare(self, handle: Any, request: ByteRange) -> None:
         url, start, end, *_ = request
+        if request.what == "names":
+            raise ValueError("web servers list no folders")
         handle.setopt(self._curl.URL, url if PLAIN.fullmatch(url) else quote(PERCENT.sub("%25", url), SAFE))
         if self._proxies is not None:
             handle.setopt(self._curl.PROXY, self._proxies.get(url.partition("://")[0], ""))
@@ -244,17 +234,13 @@ class HttpClient:
         more = 1
         while more:
             more, ended, failed = multi.info_read()
-            for handle in ended:
-                self._hand_over(multi, handle, None)
-            for handle, code, text in failed:
-                self._hand_over(multi, handle, _error(self._curl, code, text))
-
-    def _hand_over(self, multi: Any, handle: Any, failure: Exception | None) -> None:
-        transfer = self._running.pop(handle)
-        multi.remove_handle(handle)
-        result = transfer.result(handle.getinfo(self._curl.RESPONSE_CODE), failure)
-        self._idle.append(transfer)
-        transfer.batch.add(transfer.number, result)
+            for handle, *failure in [*((handle,) for handle in ended), *failed]:
+                transfer = self._running.pop(handle)
+                multi.remove_handle(handle)
+                error = _error(self._curl, *failure) if failure else None
+                result = transfer.result(handle.getinfo(self._curl.RESPONSE_CODE), error)
+                self._idle.append(transfer)
+                transfer.batch.add(transfer.number, result)
 
     def _watch(self, what: int, file: int, _multi: Any, _data: Any) -> None:
         """Called by libcurl: says which events of a connection it waits for."""

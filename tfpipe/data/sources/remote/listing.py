@@ -22,12 +22,6 @@ def check_lists(folder: UrlPath, key: str) -> None:
         )
 
 
-def subfolders_at(folder: UrlPath) -> list[str]:
-    """Returns the names of the folders in a folder, sorted; none if there is no such folder. Raises ConfigError."""
-    (entries,) = _listed([folder])
-    return sorted(name for name, is_folder in entries if is_folder and not why_left_out(name, is_folder=True))
-
-
 def class_folders_at(root: UrlPath) -> list[str]:
     """Returns the paths, below `root`, of the folders that are classes or hold none; few requests.
 

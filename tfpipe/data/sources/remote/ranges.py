@@ -1,4 +1,7 @@
-"""Reads byte ranges of large remote files, many at once: neighbours by one request, or whole blocks into a cache."""
+"""Reads byte ranges of large remote files, many at once: neighbours by one request, or whole blocks into a cache.
+
+All parts of files behind URLs are read here: shards, tables, row groups of tables, and files that are opened.
+"""
 
 import logging
 import threading
@@ -8,7 +11,7 @@ from typing import NamedTuple
 
 from tfpipe.config import Remote
 from tfpipe.data.sources.remote.cache import BlockKey, Cache
-from tfpipe.data.sources.remote.fetcher import ByteRange, FetchError, shared_fetcher
+from tfpipe.data.sources.remote.fetcher import ByteRange, Fetcher, FetchError, shared_fetcher
 from tfpipe.util.files import Stamp
 from tfpipe.util.made_from import MadeFrom
 
@@ -70,12 +73,12 @@ class RemoteFiles:
     def read(self, extents: Sequence[Extent]) -> list[bytes | FetchError]:
         """Returns the bytes of each extent, or the error; the requests run together."""
         if self._cache is None:
-            return self._read_ranges(extents)
+            return read_ranges(self._fetcher, self._files, extents)
         blocks = list(map(self._blocks, extents))
         self._fill(self._cache, sorted({block for some in blocks for block in some}))
         cached = [self._cached(self._cache, extent, some) for extent, some in zip(extents, blocks, strict=True)]
         missing = [extent for extent, contents in zip(extents, cached, strict=True) if contents is None]
-        rest = iter(self._read_ranges(missing))
+        rest = iter(read_ranges(self._fetcher, self._files, missing))
         return [next(rest) if contents is None else contents for contents in cached]
 
     def _blocks(self, extent: Extent) -> list[BlockKey]:
@@ -119,21 +122,37 @@ class RemoteFiles:
         url, stamp = self._files[block.file]
         return ByteRange(url, block.number * BLOCK, min((block.number + 1) * BLOCK, stamp.size or 0), stamp)
 
-    def _read_ranges(self, extents: Sequence[Extent]) -> list[bytes | FetchError]:
-        """Reads extents without the cache, neighbours by one request."""
-        groups = list(neighbours(extents))
-        requests = []
-        for group in groups:
-            first = extents[group[0]]
-            end = max(extents[number].end for number in group)
-            url, stamp = self._files[first.file]
-            requests.append(ByteRange(url, first.offset, end, stamp))
-        results: list[bytes | FetchError] = [b""] * len(extents)
-        for group, request, data in zip(groups, requests, self._fetcher.ranges(requests), strict=True):
-            for number in group:
-                start = extents[number].offset - request.start
-                results[number] = data if isinstance(data, FetchError) else data[start : start + extents[number].length]
-        return results
+
+def read_ranges(
+    fetcher: Fetcher, files: Sequence[tuple[str, Stamp | None]], extents: Sequence[Extent]
+) -> list[bytes | FetchError]:
+    """Returns the bytes of each extent, or the error; neighbours come by one request, more than MOST by several.
+
+    `files` are URLs, and the versions of them that are meant; None for any.
+    """
+    groups, requests = list(neighbours(extents)), list[ByteRange]()
+    owners: list[int] = []
+    for owner, group in enumerate(groups):
+        file, start, _ = extents[group[0]]
+        url, stamp = files[file]
+        end = max(extents[number].end for number in group)
+        parts = [ByteRange(url, at, min(at + MOST, end), stamp) for at in range(start, end, MOST)]
+        requests += parts
+        owners += [owner] * len(parts)
+    received: list[list[bytes]] = [[] for _ in groups]
+    errors: dict[int, FetchError] = {}
+    for owner, data in zip(owners, fetcher.ranges(requests), strict=True):
+        if isinstance(data, FetchError):
+            errors.setdefault(owner, data)
+        else:
+            received[owner].append(data)
+    results: list[bytes | FetchError] = [b""] * len(extents)
+    for owner, group in enumerate(groups):
+        data, first = b"".join(received[owner]), extents[group[0]].offset
+        for number in group:
+            start = extents[number].offset - first
+            results[number] = errors.get(owner) or data[start : start + extents[number].length]
+    return results
 
 
 def neighbours(extents: Sequence[Extent]) -> Iterator[list[int]]:

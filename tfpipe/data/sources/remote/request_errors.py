@@ -1,19 +1,16 @@
 """The meaning of a failed request: the server's status, whether another try may succeed, and the reason for a message.
 
-Every request goes through these functions, of single files as of packed data and tar shards. The errors are those of
-fsspec's file systems, and are known by name, since aiohttp, botocore and gcsfs are optional packages.
+Every request goes through these functions, of single files as of packed data and tar shards.
 """
 
 import asyncio
+import sys
 from http import HTTPStatus
 
 # Statuses below 500 after which another try may succeed.
 MAY_PASS = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
-# Errors of aiohttp and botocore for a server that is not reached, and for a connection that fails or breaks off.
-NOT_REACHED = {"ClientConnectorError", "EndpointConnectionError", "ConnectTimeoutError", "ConnectionRefusedError"}
-LOST = {"ClientConnectionError", "ClientPayloadError", "HTTPClientError", *NOT_REACHED}
-# aiohttp's errors about what it cannot read in a response; their number is aiohttp's own, not the server's status.
-UNREADABLE = {"HttpProcessingError"}
+# botocore's errors for a server that is not reached.
+BOTOCORE = ("botocore.exceptions", "EndpointConnectionError", "ConnectTimeoutError")
 
 
 class StatusError(Exception):
@@ -50,11 +47,6 @@ def may_pass(error: Exception) -> bool:
     return _broke_off(error) or isinstance(error, (OSError, asyncio.TimeoutError))
 
 
-def is_missing(error: Exception) -> bool:
-    """Returns whether the server says that there is no such file."""
-    return status_of(error) == HTTPStatus.NOT_FOUND
-
-
 def status_of(error: Exception) -> int | None:
     """Returns the HTTP status that the server sent, as an error or its cause states it; None if it sent none."""
     if _broke_off(error):
@@ -78,7 +70,8 @@ def reason(error: Exception, timeout_s: float) -> str:
         # An object store's message adds information; those of other servers only repeat the status.
         return f"{text}: {error}" if isinstance(error.__cause__, Exception) and _response(error.__cause__) else text
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    if _is(error, NOT_REACHED):
+    of_others = _of("aiohttp", "ClientConnectorError"), _of(*BOTOCORE)
+    if isinstance(error, (ClientConnectorError, ConnectionRefusedError, of_others)):
         return f"the server cannot be reached: {text}"
     if isinstance(error, (TimeoutError, asyncio.TimeoutError)):
         return f"no answer within {timeout_s:g} s"
@@ -87,11 +80,15 @@ def reason(error: Exception, timeout_s: float) -> str:
 
 def _broke_off(error: Exception) -> bool:
     """Returns whether no whole response came, whatever number the error has."""
-    return _is(error, LOST | UNREADABLE) or _is(error.__cause__, UNREADABLE)
+    # aiohttp's errors about what it cannot read in a response have a number of its own, not the server's status.
+    unreadable = _of("aiohttp.http_exceptions", "HttpProcessingError")
+    lost = _of("aiohttp", "ClientConnectionError", "ClientPayloadError"), _of(*BOTOCORE, "HTTPClientError")
+    return isinstance(error, (unreadable, lost)) or isinstance(error.__cause__, unreadable)
 
 
-def _is(error: BaseException | None, kinds: set[str]) -> bool:
-    return not kinds.isdisjoint(kind.__name__ for kind in type(error).__mro__)
+def _of(module: str, *names: str) -> tuple[type, ...]:
+    """Returns classes of an optional package; none if it is not loaded, so that no error can be of them."""
+    return tuple(getattr(sys.modules[module], name) for name in names) if module in sys.modules else ()
 
 
 def _response(error: BaseException | None) -> int | None:

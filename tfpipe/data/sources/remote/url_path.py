@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import IO, Union
 
 from tfpipe.config import Remote
-from tfpipe.data.sources.remote.fetcher import CANNOT_FETCH, ByteRange, Fetcher, FetchError, shared_fetcher
+from tfpipe.data.sources.remote.fetcher import CANNOT_FETCH, Fetcher, FetchError, shared_fetcher
+from tfpipe.data.sources.remote.ranges import MOST, Extent, read_ranges
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import Stamp
 
-# Bytes of a request for a whole file, and requests of it at once.
-PART, TOGETHER = 2**23, 4
+# Bytes that a read of an open file brings: some requests at once.
+BUFFER_BYTES = 4 * MOST
 SEE_TO = "see to the server, or to data.remote.options"
 
 AnyPath = Union[Path, "UrlPath"]
@@ -42,6 +43,12 @@ class UrlPath:
 
     def __str__(self) -> str:
         return self._url
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UrlPath) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(self._url)
 
     def __truediv__(self, name: str) -> "UrlPath":
         return UrlPath(f"{self._url}/{name}", self.remote)
@@ -74,33 +81,32 @@ class UrlPath:
 
     def read_bytes(self) -> bytes:
         """Returns the content; raises OSError."""
-        with self.open() as file:
-            return file.read()
+        stamp = self._known_stamp()
+        (contents,) = self.spans([(0, stamp.size or 0)], stamp)
+        return contents
 
     def spans(self, spans: Sequence[tuple[int, int]], stamp: Stamp | None = None) -> list[bytes]:
-        """Returns the bytes from a start to an end, for each of `spans`; requests are made together, of PART at most.
+        """Returns the bytes from a start to an end, for each of `spans`; requests are made together.
 
         `stamp` is the version of the file that is meant. Raises OSError.
         """
-        pieces = [
-            (number, ByteRange(self._url, at, min(at + PART, end), stamp))
-            for number, (start, end) in enumerate(spans)
-            for at in range(start, end, PART)
-        ]
-        parts: list[list[bytes]] = [[] for _ in spans]
-        for (number, _), data in zip(pieces, self.fetcher().ranges([piece for _, piece in pieces]), strict=True):
+        extents = [Extent(0, start, end - start) for start, end in spans]
+        parts = []
+        for data in read_ranges(self.fetcher(), [(self._url, stamp)], extents):
             if isinstance(data, FetchError):
                 raise Unreachable.of(self, data)
-            parts[number].append(data)
-        return list(map(b"".join, parts))
+            parts.append(data)
+        return parts
 
     def open(self) -> IO[bytes]:
         """Opens the file for reading; a few parts are fetched ahead. Raises OSError."""
+        return io.BufferedReader(UrlFile(self, self._known_stamp()), BUFFER_BYTES)
+
+    def _known_stamp(self) -> Stamp:
         (stamp,) = stamps_of([self])
         if isinstance(stamp, OSError):
             raise stamp
-        assert stamp.size is not None, "stamps_of returns an error without a size"
-        return io.BufferedReader(_Reader(self, stamp), PART)
+        return stamp
 
 
 def as_path(path: Path | str, remote: Remote) -> AnyPath:
@@ -146,11 +152,11 @@ def _stamp(path: UrlPath, stamp: Stamp | FetchError) -> Stamp | OSError:
     return OSError(errno.EIO, "the server does not state its size", str(path)) if stamp.size is None else stamp
 
 
-class Positioned(io.RawIOBase):
-    """A file for reading that knows its size and its position; how it reads is a subclass's."""
+class UrlFile(io.RawIOBase):
+    """The content of a URL from a position on, of a version; each read requests what it returns."""
 
-    def __init__(self, size: int) -> None:
-        self._size, self._at = size, 0
+    def __init__(self, path: UrlPath, stamp: Stamp) -> None:
+        self._path, self._stamp, self._at = path, stamp, 0
 
     def readable(self) -> bool:
         return True
@@ -159,34 +165,17 @@ class Positioned(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + (0, self._at, self._size)[whence]
+        self._at = offset + (0, self._at, self._stamp.size or 0)[whence]
         return self._at
 
     def tell(self) -> int:
         return self._at
 
-
-class _Reader(Positioned):
-    """The content of a URL from a position on, in parts of PART bytes, TOGETHER fetched at once."""
-
-    def __init__(self, path: UrlPath, stamp: Stamp) -> None:
-        super().__init__(stamp.size or 0)
-        self._path, self._stamp = path, stamp
-        self._parts: dict[int, bytes] = {}
-
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        if self._at >= self._size:
+        end = min(self._at + len(buffer), self._stamp.size or 0)
+        if self._at >= end:
             return 0
-        number, start = divmod(self._at, PART)
-        data = self._part(number)[start : start + len(buffer)]
+        (data,) = self._path.spans([(self._at, end)], self._stamp)
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
-
-    def _part(self, number: int) -> bytes:
-        if number not in self._parts:
-            numbers = range(number, min(number + TOGETHER, -(-self._size // PART)))
-            spans = [(part * PART, min((part + 1) * PART, self._size)) for part in numbers]
-            self._parts = {}  # before the next ones come
-            self._parts = dict(zip(numbers, self._path.spans(spans, self._stamp), strict=True))
-        return self._parts[number]

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from tfpipe.config import DataConfig
 from tfpipe.data.sources.remote.cache import BlockKey, Cache
 from tfpipe.data.sources.remote.copies import CopiedFiles, Parts
-from tfpipe.data.sources.remote.url_path import Positioned, UrlPath, stamps_of
+from tfpipe.data.sources.remote.url_path import UrlFile, UrlPath
 from tfpipe.data.sources.tables.contents import byte_ranges
 from tfpipe.data.sources.tables.formats import arrow_values, columns_but_bytes, is_below, leaf_of
 from tfpipe.distributed import World
@@ -38,14 +38,10 @@ WITHOUT_BYTES = "without columns of bytes"
 MAGIC = b"PAR1"
 # Bytes at the start, which tell the format, and at the end of a file, which mostly hold its footer.
 HEAD, TAIL = 16, 2**16
-# Bytes between two chunks of columns that are fetched along with them.
-GAP = 2**16
 # Row groups that a process decodes at once: each is in memory several times.
 TOGETHER = 4
 # Files by which the threads and processes of a host wait for a row group that one of them fetches.
 LOCKS = 64
-# Bytes that Arrow may read beyond a chunk, since old writers stated a size that was too small.
-BEYOND = 100
 # Tries to read an image of a row group, which another process may evict between its caching and that.
 TRIES = 3
 INT = np.dtype("<i8")
@@ -70,7 +66,7 @@ def _write(file: IO[bytes], url: UrlPath, size: int, texts: Sequence[str], image
     _write_at(file, 0, head)
     _write_at(file, at, tail)
     with suppress(pa.ArrowInvalid), pq.ParquetFile(file.name) as parquet:
-        spans = _joined(sorted(_other_chunks(parquet, texts, images)))
+        spans = _other_chunks(parquet, texts, images)
         for (start, _), data in zip(spans, url.spans(spans), strict=True):
             _write_at(file, start, data)
 
@@ -97,24 +93,12 @@ def _other_chunks(parquet: pq.ParquetFile, texts: Sequence[str], images: str) ->
     return [_chunk_span(chunk) for chunk in chunks if any(is_below(chunk.path_in_schema, name) for name in names)]
 
 
-def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Returns spans, sorted by their starts, with those in one that are at most GAP apart."""
-    joined: list[tuple[int, int]] = []
-    for start, end in spans:
-        if joined and start <= joined[-1][1] + GAP:
-            joined[-1] = joined[-1][0], max(end, joined[-1][1])
-        else:
-            joined.append((start, end))
-    return joined
-
-
 class _Groups(NamedTuple):
     """The row groups of several files."""
 
     starts: np.ndarray  # int64 [g + 1]: number of each group's first image, and of all images
     file: np.ndarray  # int64 [g]: number of its file
     number: np.ndarray  # int64 [g]: its number there
-    spans: np.ndarray  # int64 [g, 2]: where its images' bytes start and end in the file
     size: int  # bytes of all images
 
 
@@ -187,22 +171,16 @@ class RowGroups:
 
     def _fetched(self, group: int) -> bytes:
         """Returns the block of a row group."""
-        number, (start, end) = self._groups.number[group], self._groups.spans[group].tolist()
-        url, stamp = self.urls[self._groups.file[group]]
-        assert stamp.size is not None, "stamps_of returns an error without a size"
-        (data,) = url.spans([(start, min(end + BEYOND, stamp.size))])
-        (now,) = stamps_of([url])
-        if isinstance(now, OSError):
-            raise now
-        if isinstance(stamp.changed, str) and now != stamp:
-            raise ValueError(f"{url} has changed since the start: start again")
-        metadata = self._metadata[self._groups.file[group]]
+        number, metadata = int(self._groups.number[group]), self._metadata[self._groups.file[group]]
         try:
-            with pq.ParquetFile(pa.PythonFile(_Piece(data, start, stamp.size), "r"), metadata=metadata) as file:
-                table = file.read_row_group(int(number), columns=[leaf_of(file.schema_arrow, self._column)])
+            file = pa.PythonFile(UrlFile(*self.urls[self._groups.file[group]]), "r")
+            with pq.ParquetFile(file, metadata=metadata) as parquet:
+                table = parquet.read_row_group(number, columns=[leaf_of(parquet.schema_arrow, self._column)])
             parts = list(byte_ranges(arrow_values(table, self._column), self._column))
         except (pa.ArrowInvalid, OSError, TfpipeError) as error:
-            raise ValueError(f"cannot read its row group {number}: {error}") from error
+            raise ValueError(
+                f"cannot read its row group {number}: {getattr(error, 'strerror', None) or error}"
+            ) from error
         lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(starts) for starts, _ in parts)])
         starts = INT.itemsize * len(lengths) + np.cumsum(lengths)
         return b"".join([starts.astype(INT).tobytes(), *(data[first[0] : first[-1]].data for first, data in parts)])
@@ -210,7 +188,7 @@ class RowGroups:
 
 def _groups_of(copies: Sequence[Path], column: str) -> _Groups:
     """Finds the row groups by the footers; raises ConfigError if these say that an image has no bytes."""
-    rows, spans, size = [0], [], 0
+    rows, groups, size = [0], [], 0
     for file, path in enumerate(copies):
         with pq.ParquetFile(path) as parquet:
             leaf = leaf_of(parquet.schema_arrow, column)
@@ -225,21 +203,7 @@ def _groups_of(copies: Sequence[Path], column: str) -> _Groups:
                         "paths; make two tables of it"
                     )
                 rows.append(rows[-1] + group.num_rows)
-                spans.append((file, number, *_chunk_span(chunk)))
+                groups.append((file, number))
                 size += chunk.total_uncompressed_size
-    columns = np.array(spans, np.int64).reshape(-1, 4)
-    return _Groups(np.array(rows, np.int64), columns[:, 0], columns[:, 1], columns[:, 2:], size)
-
-
-class _Piece(Positioned):
-    """A file of which only one piece is in memory."""
-
-    def __init__(self, data: bytes, start: int, size: int) -> None:
-        super().__init__(size)
-        self._data, self._start = data, start
-
-    def read(self, count: int = -1) -> bytes:
-        end = self._size if count < 0 else min(self._at + count, self._size)
-        data = self._data[max(self._at - self._start, 0) : max(end - self._start, 0)]
-        self._at = end
-        return data
+    columns = np.array(groups, np.int64).reshape(-1, 2)
+    return _Groups(np.array(rows, np.int64), columns[:, 0], columns[:, 1], size)
