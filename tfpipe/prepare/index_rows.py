@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from tfpipe.config import Remote
 from tfpipe.data.annotations.cleaning import Annotated, class_numbers, is_stated, odd_objects, sizes_of, targets
-from tfpipe.data.annotations.parse import YOLO, parse_annotation
-from tfpipe.data.annotations.voc import VocObjects
+from tfpipe.data.annotations.formats import FORMATS, parse_annotation
+from tfpipe.data.annotations.objects import Objects
 from tfpipe.data.catalog.index import ODD, SCHEMA, STAMPS, box_columns, lists_of
 from tfpipe.data.images.headers import START, Header, check_turned, jpeg_header, pillow_header, read_header
 from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
@@ -26,6 +26,7 @@ class Images(NamedTuple):
     known: Annotated | None = None  # their objects from a box file; None to read the XMLs
     relative: bool = False  # True if the boxes in `known` are relative to the images' sizes instead of in pixels
     remote: Remote | None = None  # options for fetching them if the paths are URLs; None for files
+    form: str = "voc"  # format of the annotations
 
 
 class RawAnnotations:
@@ -46,7 +47,7 @@ class RawAnnotations:
         """Appends the next image's header."""
         self.headers += header
 
-    def add_objects(self, objects: VocObjects) -> None:
+    def add_objects(self, objects: Objects) -> None:
         """Appends the content of the next XML."""
         self.names += objects.names
         self.edges += objects.edges
@@ -71,7 +72,7 @@ def read_rows(images: Images, classes: dict[str, int]) -> IndexRows:
             header = read_header(path, content.stamps)
             content.add_header(header)
             if annotation:
-                xml = parse_annotation(read_whole(annotation, content.stamps), annotation, len(classes))
+                xml = parse_annotation(read_whole(annotation, content.stamps), annotation, images.form, len(classes))
                 check_turned(xml.size, header[:2], annotation, partial(read_whole, path, None, START))
                 content.add_objects(xml)
             else:
@@ -96,7 +97,7 @@ def _fetch_rows(images: Images, remote: Remote, classes: dict[str, int]) -> Inde
             header = header or pillow_header(BytesIO(_fetched(next(contents))), path)
             content.add_header(header)
             if text is not None:
-                xml = parse_annotation(_fetched(text), annotation, len(classes))
+                xml = parse_annotation(_fetched(text), annotation, images.form, len(classes))
                 check_turned(xml.size, header[:2], annotation, partial(_fetched, start))
                 content.add_objects(xml)
         except (FetchError, OSError, ValueError) as error:
@@ -130,7 +131,7 @@ def tabulate(images: Images, content: RawAnnotations, classes: dict[str, int]) -
         sizes = np.ones_like(real) if images.relative else real
     boxes = targets(objects, images.labels, sizes)
     # What relative boxes are divided by is not the image's size.
-    states_size = is_stated(stated) & ~np.array([path.endswith(YOLO) for path in images.annotations], bool)
+    states_size = is_stated(stated) & (not FORMATS[images.form].relative)
     odd = {
         "not jpeg": np.array(formats) != "JPEG",
         "gray": np.array(components) == 1,

@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from tfpipe.config import Layout
+from tfpipe.data.annotations import masks
+from tfpipe.data.annotations.formats import FORMATS
 from tfpipe.data.catalog.class_folders import SCAN_THREADS
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.images.headers import read_header
@@ -25,6 +27,8 @@ LAYOUTS = {
 }
 """Layouts that an image's path tells."""
 NAMED = {**LAYOUTS, "yolo": Layout(images="images", annotations="labels", format="yolo")}
+# Ends of the names of annotations.
+SUFFIXES = tuple({form.suffix for form in FORMATS.values()})
 Listing = Callable[[list[str]], Iterator[set[str]]]
 """Folders -> the base names in each, in turn; an empty set for a folder that does not exist."""
 
@@ -75,19 +79,19 @@ def mask_paths(paths: FileList, layout: Layout | None) -> FileList:
     Raises ConfigError as annotation_folders, or if a mask would be its image.
     """
     folders = paths.folders if layout is None else annotation_folders(paths, layout)
-    masks = FileList.of(f"{folders[folder]}{name.rpartition('.')[0] or name}.png" for folder, name in paths.entries())
-    same = next((path for path, mask in zip(paths, masks, strict=True) if path == mask), None)
+    files = FileList.of(folders[folder] + annotation_name(name, masks.SUFFIX) for folder, name in paths.entries())
+    same = next((path for path, mask in zip(paths, files, strict=True) if path == mask), None)
     if same is not None:
         raise ConfigError(
             f"data.targets.masks: {same} is an image, and its mask would have the same name: keep masks in a folder of "
             'their own, and set masks to {"images": FOLDER, "annotations": FOLDER}'
         )
-    return masks
+    return files
 
 
 def is_optional(url: str) -> bool:
     """Returns whether a file may be missing: HTTP cannot list folders, so each image's XML is requested on trial."""
-    return url.startswith(("http://", "https://")) and url.endswith((".xml", ".txt"))
+    return url.startswith(("http://", "https://")) and url.endswith(SUFFIXES)
 
 
 def list_folders(folders: list[str]) -> Iterator[set[str]]:
@@ -106,8 +110,8 @@ def existing(paths: FileList, layout: Layout, show: bool = False, listing: Listi
         ConfigError: as annotation_folders or `listing`.
         FetchError: a folder behind a URL cannot be listed.
     """
-    folders = annotation_folders(paths, layout)
-    optional = np.array([is_optional(f"{folder}{layout.suffix}") for folder in folders])[paths.folder]
+    folders, suffix = annotation_folders(paths, layout), FORMATS[layout.format].suffix
+    optional = np.array([is_optional(f"{folder}{suffix}") for folder in folders])[paths.folder]
     if optional.all():
         logger.info("HTTP cannot list folders: requests an XML with each image; without one uses the whole image")
         return optional
@@ -116,7 +120,7 @@ def existing(paths: FileList, layout: Layout, show: bool = False, listing: Listi
         return optional
     empty: set[str] = set()
     listings_of = [listed.get(number, empty) for number in range(len(folders))]
-    annotated = (annotation_name(name, layout.suffix) in listings_of[folder] for folder, name in paths.entries())
+    annotated = (annotation_name(name, suffix) in listings_of[folder] for folder, name in paths.entries())
     return np.fromiter(annotated, bool, len(paths)) | optional
 
 

@@ -157,7 +157,7 @@ def _with_annotations(
     source = config.box_file_for(catalog.split) or find_layout(config.layout, paths)
     if isinstance(source, Layout):
         folders = annotation_folders(paths, source)
-        catalog = replace(catalog, annotation_folders=folders, annotation_suffix=source.suffix)
+        catalog = replace(catalog, annotation_folders=folders, annotation_format=source.format)
 
     def find() -> Index | None:
         if config.annotations == "xml":

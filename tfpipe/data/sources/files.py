@@ -4,7 +4,6 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from tfpipe.config import DataConfig
-from tfpipe.data.annotations.parse import read_annotation
 from tfpipe.data.catalog.filelist import check_filelists
 from tfpipe.data.catalog.layout import LocalFiles, Storage
 from tfpipe.data.catalog.load import load_listed
@@ -12,7 +11,7 @@ from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.images.damage import describe
 from tfpipe.data.sources.remote.source import UrlSplit, UrlStorage
 from tfpipe.data.sources.source import BaseSource
-from tfpipe.data.split import Failure, Split, stated_failure
+from tfpipe.data.split import Failure, Split, annotation_failure
 from tfpipe.distributed import World
 from tfpipe.util.files import read_whole
 
@@ -66,9 +65,8 @@ class FileSplit(Split):
     def explain(self, item: int, error: "tf.errors.OpError") -> Failure:
         from tfpipe.data.runtime.op_errors import reason
 
-        path, *annotation = self.files(item)
-        failure_of = _xml_failure if self.catalog.masks is None else _mask_failure
-        failure = failure_of(annotation, reason(error))
+        path = self.catalog.paths[item]
+        failure = annotation_failure(self.catalog, item, reason(error), read_whole)
         try:
             contents = self.image(item)
         except OSError as unread:
@@ -84,23 +82,3 @@ def storage_of(config: DataConfig, paths: FileList) -> Storage:
 def kind_of(paths: FileList) -> type[FileSplit] | type[UrlSplit]:
     """Returns the kind of split that reads these images."""
     return UrlSplit if paths.remote else FileSplit
-
-
-def _mask_failure(masks: list[str], reason: str) -> Failure | None:
-    """Returns why a mask cannot be read or, as `reason` says it, used; None if it can."""
-    for path in masks:
-        try:
-            read_whole(path)
-        except OSError as error:
-            return Failure(path, error.strerror or str(error))
-    return next(filter(None, (stated_failure(path, reason) for path in masks)), None)
-
-
-def _xml_failure(annotations: list[str], reason: str) -> Failure | None:
-    """Returns the error of an XML, with its line, or that `reason` states of it; None if there is no error."""
-    for path in annotations:
-        try:
-            read_annotation(path)
-        except (OSError, ValueError) as error:
-            return Failure(path, str(error))
-    return next((Failure(path, reason) for path in annotations if reason.startswith(f"{path}: ")), None)

@@ -30,21 +30,21 @@ class Encoded(NamedTuple):
     visit: SampleRef  # position in the stream, item, and number of the first crop wanted
     jpeg: tf.Tensor  # string: the file's bytes
     size: tf.Tensor  # int32 [2]: height and width; 0: unknown until `measured` or a decoder looks
-    xml: tf.Tensor  # string: the XML's text, "" if there is none
-    xml_path: tf.Tensor  # string
+    annotation: tf.Tensor  # string: the file of its mask or XML; "" if there is none
+    annotation_path: tf.Tensor  # string
     label: tf.Tensor  # int32: class number, or BY_OBJECT
 
 
 def read_files(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
     """Reads files, `SamplePaths` -> `Encoded`."""
-    config, reads_xmls = split.config, split.catalog.reads_annotations
+    config, annotated = split.config, split.catalog.reads_annotations
     load = reader(split)
 
     @stage("read")
     def read_one(image: SamplePaths) -> Encoded:
         jpeg = load(image.item, image.path, ".jpg")
-        xml = load(image.item, image.xml_path, ".xml") if reads_xmls else tf.constant("")
-        return Encoded(image.visit, jpeg, tf.zeros(2, tf.int32), xml, image.xml_path, image.label)
+        annotation = load(image.item, image.annotation_path, ".xml") if annotated else tf.constant("")
+        return Encoded(image.visit, jpeg, tf.zeros(2, tf.int32), annotation, image.annotation_path, image.label)
 
     dataset = waiting(dataset, read_one, calls_at_once(config, split.world).read)
     return dataset.ignore_errors() if config.on_error == "skip" else dataset
@@ -73,7 +73,7 @@ def read_records(
             return Encoded(images.visit, jpegs, sizes, nothing, nothing, images.label)
         masks = tf.numpy_function(retried(load_masks), [images.item], tf.string, stateful=False)
         masks = tf.ensure_shape(masks, images.item.shape)
-        return Encoded(images.visit, jpegs, sizes, masks, images.xml_path, images.label)
+        return Encoded(images.visit, jpegs, sizes, masks, images.annotation_path, images.label)
 
     if split.config.on_error == "skip":
         read_some = skip_failed_elements(read_some)

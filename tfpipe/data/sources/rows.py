@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tfpipe.data.annotations.cleaning import is_stated, sizes_of
-from tfpipe.data.annotations.voc import TOLERANCE
+from tfpipe.data.annotations.objects import TOLERANCE
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, paths_table, table_paths

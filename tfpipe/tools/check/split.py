@@ -20,6 +20,7 @@ import numpy as np
 
 from tfpipe.config import DataConfig
 from tfpipe.config.targets import UNCLASSED
+from tfpipe.data.annotations.masks import read_mask
 from tfpipe.data.catalog.box_tables import BoxTable, read_box_table
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.catalog.labels import Labels, find_labels
@@ -198,7 +199,7 @@ def _listed(config: DataConfig, split: str, world: World) -> Subject:
         names = storage_of(config, paths).names
         annotated = world.from_rank0(lambda: existing(paths, layout, world.rank == 0, names))
         folders = annotation_folders(paths, layout)
-        catalog = replace(catalog, annotation_folders=folders, annotated=annotated, annotation_suffix=layout.suffix)
+        catalog = replace(catalog, annotation_folders=folders, annotated=annotated, annotation_format=layout.format)
     if config.targets.kind == "mask":
         catalog = replace(catalog, masks=mask_paths(paths, config.targets.masks))
     return Subject(str(filelist), kind_of(paths)(config, catalog, world), reads, labels, table)
@@ -287,8 +288,6 @@ def _masked(split: Split, items: list[int], seen: list[Seen]) -> list[Seen]:
 
 def _mask_problem(split: Split, item: int) -> str:
     """Returns why the mask of an image that can be used cannot, with its path; "" if it can."""
-    from tfpipe.data.targets.masks import read_mask  # of TensorFlow, which other checks do not need
-
     path = split.catalog.annotation(item)
     try:
         read_mask(split.mask(item), header_of(split.image(item), split.name(item))[:2])

@@ -38,8 +38,9 @@ def read_remote(dataset: tf.data.Dataset, split: Split, fetcher: Fetcher) -> tf.
     def fetch_some(images: SamplePaths) -> Encoded:
         with tf.control_dependencies([simulate_latency(images.path[0])]):
             paths = tf.identity(images.path)
-        jpeg, size, xml, xml_path = fetch(paths, images.xml_path if reads_xmls else tf.zeros_like(images.xml_path))
-        return Encoded(images.visit, jpeg, size, xml, xml_path, images.label)
+        urls = images.annotation_path if reads_xmls else tf.zeros_like(paths)
+        jpeg, size, annotation, url = fetch(paths, urls)
+        return Encoded(images.visit, jpeg, size, annotation, url, images.label)
 
     if config.on_error == "skip":
         fetch_some = skip_failed_elements(fetch_some)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tfpipe.data.annotations.voc import are_relative
+from tfpipe.data.annotations.objects import are_relative
 from tfpipe.data.catalog.labels import label_text
 from tfpipe.data.sources.rows import Rows, Texts, as_edges, is_box
 from tfpipe.data.sources.tables.table import Table
