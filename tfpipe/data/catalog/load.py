@@ -22,7 +22,7 @@ from tfpipe.data.catalog.layout import (
     mask_paths,
 )
 from tfpipe.data.catalog.ledger import Ledger
-from tfpipe.data.catalog.lists import LoadedList, index_path, load_list
+from tfpipe.data.catalog.lists import ReadList, index_path, load_list
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, TableStore, boxes_columns, table_boxes
 from tfpipe.data.catalog.types import Catalog, Index
@@ -49,8 +49,8 @@ def load_listed(config: DataConfig, split: str, world: World, storage_of: Callab
     folders, annotated = [""] * len(paths.folders), np.zeros(len(paths), bool)
     # Images without a class may have boxes of all.
     own = () if config.targets.kind in UNCLASSED else classes
-    catalog = Catalog(split, paths, folders, annotated, labels, own, lists=lists, display_name=name)
-    catalog = replace(catalog, ledger=listed.ledger or Ledger())
+    about: dict[str, Any] = {"lists": lists, "display_name": name, "ledger": listed.ledger}
+    catalog = Catalog(split, paths, folders, annotated, labels, own, **about)
     needs_boxes = config.uses_boxes(split)
     if reads_boxes(config, split, paths):
         catalog = _with_annotations(catalog, storage, config, store, settings)
@@ -70,7 +70,7 @@ def load_listed(config: DataConfig, split: str, world: World, storage_of: Callab
     return replace(catalog, classes=classes, by_box=by_box, masks=masks)
 
 
-def classes_of(config: DataConfig, split: str, listed: LoadedList, world: World = World()) -> tuple[str, ...]:
+def classes_of(config: DataConfig, split: str, listed: ReadList, world: World = World()) -> tuple[str, ...]:
     """Returns the class names, given the images of `split`; every rank of `world` must call."""
     # Test data has the class numbers of training data, so it may need the training list's folders.
     numbered = split == "train" or config.classes is not None
@@ -79,7 +79,7 @@ def classes_of(config: DataConfig, split: str, listed: LoadedList, world: World 
 
 
 def load_labels(
-    listed: LoadedList, classes: Sequence[str], config: DataConfig, split: str
+    listed: ReadList, classes: Sequence[str], config: DataConfig, split: str
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Returns the images' labels, int32 [n], and what they depend on besides the list; every rank must call.
 

@@ -25,7 +25,6 @@ from tfpipe.data.catalog.box_tables import BoxTable, read_box_table
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.catalog.labels import Labels, find_labels
 from tfpipe.data.catalog.layout import annotation_folders, existing, find_layout, mask_paths
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.lists import load_list
 from tfpipe.data.catalog.load import classes_of, reads_boxes
 from tfpipe.data.catalog.paths import FileList
@@ -189,8 +188,8 @@ def _listed(config: DataConfig, split: str, world: World) -> Subject:
     paths, classes = listed.paths, classes_of(config, split, listed, world)
     labels = find_labels(paths, classes, config, config.label_file_for(split), listed.folder_classes)
     none = np.zeros(len(paths), bool)
-    catalog = Catalog(split, paths, [""] * len(paths.folders), none, labels.numbers, classes)
-    catalog = replace(catalog, ledger=listed.ledger or Ledger())
+    folders = [""] * len(paths.folders)
+    catalog = Catalog(split, paths, folders, none, labels.numbers, classes, ledger=listed.ledger)
     reads, box_file, table = reads_boxes(config, split, paths), config.box_file_for(split), None
     if reads and box_file is not None:
         table = world.from_rank0(lambda: read_box_table(box_file, paths, labels.numbers, classes))
