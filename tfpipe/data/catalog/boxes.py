@@ -12,7 +12,6 @@ from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.annotations.objects import Objects
 from tfpipe.data.catalog.layout import Storage
 from tfpipe.data.catalog.ledger import Ledger
-from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
@@ -76,7 +75,7 @@ def boxes_of(catalog: Catalog, storage: Storage | None, items: np.ndarray, *, sh
         for chunk, xmls in zip(chunks, progress(chunk_xmls, len(chunks), "reading boxes", "chunk", show), strict=True):
             sizes = sizes_of(
                 np.array([xml.size for xml in xmls], np.float32),
-                partial(_real_sizes, storage, catalog.paths, chunk),
+                lambda some, chunk=chunk: storage.sizes([catalog.paths[item] for item in chunk[some].tolist()]),
                 np.array([bool(xml.names) for xml in xmls]),
             )
             stated.append(sizes)
@@ -89,10 +88,6 @@ def boxes_of(catalog: Catalog, storage: Storage | None, items: np.ndarray, *, sh
     except (OSError, ValueError, TfpipeError) as error:
         raise ConfigError(f"cannot read the boxes of {catalog.split} data: {error}; {REMEDY}") from error
     return ReadBoxes(Boxes(*map(np.concatenate, zip(*parts, strict=True))), items, np.concatenate(stated), ledger)
-
-
-def _real_sizes(storage: Storage, paths: FileList, items: np.ndarray, some: np.ndarray) -> np.ndarray:
-    return storage.sizes([paths[item] for item in items[some].tolist()])
 
 
 def read_objects(storage: Storage, form: str, classes: int, paths: list[str]) -> list[Objects]:

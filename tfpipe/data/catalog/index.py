@@ -99,11 +99,8 @@ def index_fingerprint(paths: FileList, classes: tuple[str, ...], labels: np.ndar
 def load_index(path: Path, expected: str) -> Index | None:
     """Reads the index at `path`, in some 0.3 s for a million images; returns None if its fingerprint is not `expected`.
 
-    An index that another program has written may lack the columns SIDES: no image then counts as huge.
-
-    Raises:
-        OSError: the file cannot be read.
-        pyarrow.ArrowInvalid: the file is damaged, or not a Parquet file.
+    An index that another program has written may lack the columns SIDES: no image then counts as huge. Raises OSError,
+    and pyarrow.ArrowInvalid if the file is damaged or no Parquet file.
     """
     with pq.ParquetFile(path) as file:
         if (file.schema_arrow.metadata or {}).get(FINGERPRINT) != expected.encode():
@@ -126,23 +123,17 @@ def _left_out(table: pa.Table, file: pq.ParquetFile) -> dict[str, tuple[int, str
         # An object of an unknown class is its image's if images have the labels.
         if code in counts and (by_object or code != "class unknown"):
             row = int(np.searchsorted(ends, pc.index(codes, code).as_py(), "right"))
-            left_out[f"images with {reason}"] = counts[code], _path(file, row)
+            left_out[f"images with {reason}"] = counts[code], file.read(["path"])["path"][row].as_py()
     return left_out
-
-
-def _path(file: pq.ParquetFile, row: int) -> str:
-    """Returns an image's path, without reading those of all."""
-    for group in range(file.num_row_groups):
-        rows = file.metadata.row_group(group).num_rows
-        if row < rows:
-            return str(file.read_row_group(group, ["path"])["path"][row])
-        row -= rows
-    raise IndexError(row)
 
 
 def index_of(table: pa.Table) -> Index:
     """Converts a table with SCHEMA's columns "annotated", "boxes" and "box_labels" to arrays."""
-    return Index(table["annotated"].to_numpy(), boxes_in(table))
+    lists, labels = table["boxes"].combine_chunks(), table["box_labels"].combine_chunks()
+    counts = np.diff(lists.offsets.to_numpy())
+    images = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    edges = lists.flatten().flatten().to_numpy().reshape(-1, 4)
+    return Index(table["annotated"].to_numpy(), Boxes(images, edges, labels.flatten().to_numpy()))
 
 
 def is_uneven(widths: np.ndarray, heights: np.ndarray) -> bool:
@@ -153,14 +144,6 @@ def is_uneven(widths: np.ndarray, heights: np.ndarray) -> bool:
     some = slice(None, None, max(1, len(widths) // SAMPLED))
     pixels = widths[some].astype(np.float64) * heights[some]
     return bool(len(pixels)) and bool(np.quantile(pixels, 1 - FEW) >= HUGE * pixels.mean())
-
-
-def boxes_in(table: pa.Table) -> Boxes:
-    """Converts the columns "boxes" and "box_labels" of a table with a row per image to arrays."""
-    lists, labels = table["boxes"].combine_chunks(), table["box_labels"].combine_chunks()
-    counts = np.diff(lists.offsets.to_numpy())
-    images = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-    return Boxes(images, lists.flatten().flatten().to_numpy().reshape(-1, 4), labels.flatten().to_numpy())
 
 
 def box_columns(boxes: Boxes, count: int) -> dict[str, pa.Array]:

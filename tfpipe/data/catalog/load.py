@@ -98,39 +98,6 @@ def load_labels(
     return table.columns["labels"], settings
 
 
-def load_boxes(
-    store: TableStore, index: Path, source: Layout | Path, settings: dict[str, Any], find: Callable[[], Index | None]
-) -> Index | None:
-    """Returns the annotated images and boxes that `find()` reads from the file `index`; every rank must call.
-
-    None if `find` returns None: the index cannot be used. `source` is the layout or the box file, and `settings` what
-    the labels depend on.
-    """
-    boxes = source.model_dump(exclude_defaults=True) if isinstance(source, Layout) else store.stamps([source])
-    stamps = store.stamps([index])
-    if not store.folders or stamps[0][1].size is None:
-        return store.world.from_rank0(find)
-    made = False
-
-    def make(_: World) -> StoredTable | None:
-        nonlocal made
-        made, index = True, find()
-        if index is None:
-            return None
-        columns = {"annotated": index.annotated, "uneven": np.array([index.uneven])}
-        return StoredTable(
-            {"left_out": index.left_out}, {**columns, **boxes_columns(index.boxes, len(index.annotated))}
-        )
-
-    table = store.table("boxes", {**settings, "boxes": boxes, "the index": stamps, "columns": 3}, make)
-    if table is None:
-        return None
-    if not made and store.world.rank == 0:
-        logger.info("boxes are those of the index %s", index)
-    uneven = bool(table.columns["uneven"][0])
-    return Index(table.columns["annotated"], table_boxes(table), uneven, table.values["left_out"])
-
-
 def reads_boxes(config: DataConfig, split: str, paths: FileList) -> bool:
     """Returns whether training with `config` uses boxes of the images `paths` of `split`.
 
@@ -152,27 +119,58 @@ def may_have_annotations(config: DataConfig, split: str, paths: FileList) -> boo
 def _with_annotations(
     catalog: Catalog, storage: Storage, config: DataConfig, store: TableStore, settings: dict[str, Any]
 ) -> Catalog:
-    """Adds the index's boxes to the catalog or, without an index, which images have an XML."""
+    """Adds the index's boxes to the catalog or, without an index, which images have an XML.
+
+    `settings` are what the labels depend on.
+    """
     paths, world, filelist = catalog.paths, store.world, config.filelist_for(catalog.split)
     source = config.box_file_for(catalog.split) or find_layout(config.layout, paths)
     if isinstance(source, Layout):
         folders = annotation_folders(paths, source)
         catalog = replace(catalog, annotation_folders=folders, annotation_format=source.format)
+    path = index_path(config, filelist)
 
     def find() -> Index | None:
         if config.annotations == "xml":
             return None
-        if isinstance(source, Layout) and config.annotations == "auto" and not index_path(config, filelist).exists():
+        if isinstance(source, Layout) and config.annotations == "auto" and not path.exists():
             return None
         # Imported late: pyarrow takes as long to import as a filelist takes to read.
         from tfpipe.data.catalog.index import find_index, index_fingerprint
 
         return find_index(config, filelist, index_fingerprint(paths, catalog.classes, catalog.labels, source))
 
-    index = load_boxes(store, index_path(config, filelist), source, settings, find)
+    index = _stored(store, path, settings | {"boxes": _about(source, store)}, find)
     if index is not None:
         ledger = Ledger(index.left_out)
         return replace(catalog, annotated=index.annotated, boxes=index.boxes, uneven=index.uneven, ledger=ledger)
     assert isinstance(source, Layout), "a table's boxes come from the index only, and find_index raises without one"
-    packed = world.from_rank0(lambda: np.packbits(existing(paths, source, world.rank == 0, storage.names)))
+    packed = world.from_rank0(lambda: np.packbits(existing(paths, source, storage, show=world.rank == 0)))
     return replace(catalog, annotated=np.unpackbits(packed, count=len(paths)).astype(bool))
+
+
+def _about(source: Layout | Path, store: TableStore) -> Any:
+    """Returns the layout or the stamp of the box file, as what is stored depends on it."""
+    return source.model_dump(exclude_defaults=True) if isinstance(source, Layout) else store.stamps([source])
+
+
+def _stored(store: TableStore, path: Path, settings: dict[str, Any], find: Callable[[], Index | None]) -> Index | None:
+    """Returns the index that `find` reads from `path`, mapped if it is stored; None if there is none to be used."""
+    stamps, made = store.stamps([path]), False
+    if not store.folders or stamps[0][1].size is None:
+        return store.world.from_rank0(find)
+
+    def make(_: World) -> StoredTable | None:
+        nonlocal made
+        made, index = True, find()
+        if index is None:
+            return None
+        columns = {"annotated": index.annotated, **boxes_columns(index.boxes, len(index.annotated))}
+        return StoredTable({"left_out": index.left_out, "uneven": index.uneven}, columns)
+
+    table = store.table("boxes", {**settings, "the index": stamps, "columns": 4}, make)
+    if table is None:
+        return None
+    if not made and store.world.rank == 0:
+        logger.info("boxes are those of the index %s", path)
+    return Index(table.columns["annotated"], table_boxes(table), table.values["uneven"], table.values["left_out"])

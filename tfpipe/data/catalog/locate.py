@@ -58,11 +58,7 @@ class Lookup:
     def sample_paths(self, visits: SampleRef) -> SamplePaths:
         """Returns the paths and labels of `visits`, whose fields are int64 [] or [k]."""
         items = visits.item if self._images is None else tf.cast(self._images.at(visits.item), tf.int64)
-        return SamplePaths(visits, items, self.path(items), self.annotation(items), self.label(items))
-
-    def label(self, items: tf.Tensor) -> tf.Tensor:
-        """Returns int32 [...]: the labels of `items`, int64 [...]."""
-        return self._labels.at(items)
+        return SamplePaths(visits, items, self.path(items), self.annotation(items), self._labels.at(items))
 
     def path(self, items: tf.Tensor) -> tf.Tensor:
         """Returns string [...]: the paths of `items`, int64 [...]."""

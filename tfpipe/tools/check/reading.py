@@ -91,10 +91,9 @@ def look(chunk: Chunk, classes: dict[str, int], limits: Limits) -> list[Seen]:
     gone = [note.code == "no xml" for note in notes]
     images = images._replace(annotations=["" if no else xml for xml, no in zip(images.annotations, gone, strict=True)])
     rows = RawAnnotations()
-    for (_, header), note, xml in zip(pictures, notes, images.annotations, strict=True):
+    for (_, header), note in zip(pictures, notes, strict=True):
         rows.add_header(header or Header(1, 1, 3, "JPEG"))
-        if xml:
-            rows.add_objects(note.objects)
+        rows.add_objects(note.objects)
     odd = tabulate(images, rows, classes)["odd"].to_pylist()
     seen = [_together(*parts) for parts in zip(pictures, notes, odd, strict=True)]
     if chunk.stated is None:

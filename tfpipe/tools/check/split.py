@@ -195,8 +195,8 @@ def _listed(config: DataConfig, split: str, world: World) -> Subject:
         table = world.from_rank0(lambda: read_box_table(box_file, paths, labels.numbers, classes))
     elif reads:
         layout = find_layout(config.layout, paths)
-        names = storage_of(config, paths).names
-        annotated = world.from_rank0(lambda: existing(paths, layout, world.rank == 0, names))
+        storage = storage_of(config, paths)
+        annotated = world.from_rank0(lambda: existing(paths, layout, storage, show=world.rank == 0))
         folders = annotation_folders(paths, layout)
         catalog = replace(catalog, annotation_folders=folders, annotated=annotated, annotation_format=layout.format)
     if config.targets.kind == "mask":
