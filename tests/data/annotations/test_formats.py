@@ -70,7 +70,7 @@ def test_crops_and_boxes_are_the_same_in_every_format(root: Path, keys: dict, tm
     for form in FORMATS:
         config = config_of(root, form, index=str(tmp_path / form), **keys)
         if "annotations" in keys:
-            assert build_index(config.data, "train", World(), 1).odd == {"no object": 1}
+            assert build_index(config.data, "train", World(), 1).odd["no object"] == 1
         found.append(list(elements(build_dataset(config).take(6))))
     for others in found[1:]:
         for one, other in zip(*map(flat, (found[0], others)), strict=True):
