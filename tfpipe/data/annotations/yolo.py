@@ -9,7 +9,7 @@ from typing import Any
 
 from tfpipe.data.annotations.objects import IS_NUMBER, TOLERANCE, Objects
 from tfpipe.errors import ConfigError
-from tfpipe.util.files import read_text, unreadable
+from tfpipe.util.files import text_of
 
 SUFFIXES = (".yaml", ".yml")
 # The height and width that relative boxes are divided by.
@@ -78,9 +78,7 @@ def read_description(path: Path) -> dict[str, Any]:
     import yaml  # imported late: few runs need it
 
     try:
-        content = yaml.safe_load(read_text(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(unreadable(path, error)) from error
+        content = yaml.safe_load(text_of(path))
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{path} is not YAML: {error}") from error
     if not isinstance(content, dict):

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfpipe.config import DataConfig
 from tfpipe.config.section import NETRC
+from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.catalog.class_folders import (
     TESTS,
     class_level,
@@ -104,6 +106,12 @@ class FolderRule(NamedTuple):
 
     level: int | None = None  # data.class_level
     labelled: bool = True  # whether something else has the labels, so that images need no class folders
+
+    @classmethod
+    def of(cls, config: DataConfig, split: str) -> "FolderRule":
+        """Returns the rule for a split."""
+        labelled = config.label_file_for(split) is not None or config.targets.kind in UNCLASSED
+        return cls(config.class_level, labelled or config.label_source == "object")
 
 
 LABELLED = FolderRule()

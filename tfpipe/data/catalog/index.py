@@ -1,20 +1,9 @@
 """The annotation index: one Parquet file with the content of all XMLs and image headers of a filelist.
 
 `tfpipe index` writes it (prepare/index.py), training reads it instead of the XMLs, and pandas or duckdb can query it.
-There is one row per image, in the list's order:
-
-    path        string   absolute path of the image
-    label       int32    class number; -1 if labels are per object
-    width       int32    of the image itself, in pixels, whatever the XML states
-    height      int32
-    components  int8     1 gray, 3 colour, 4 CMYK
-    format      string   "JPEG", "PNG" ..., whatever the file's name
-    annotated   bool     whether there is an XML, or a row in the box file (data.train_box_file)
-    boxes       list of float32 [4]: ymin, xmin, ymax, xmax in [0, 1], as training uses them (cleaning.targets)
-    box_labels  list of int32: class numbers of the boxes
-    odd         list of strings: anomalies of the image, keys of ODD
-    STAMPS      int64: size in bytes, and time of change in ns since 1970, of the image's file and of its XML; null if
-                there is no such file, and for URLs. Old indexes, and copies by `tfpipe stage`, lack these columns
+There is one row per image, in the list's order, with the columns SCHEMA; docs/formats.md describes them. `boxes` are as
+training uses them (cleaning.targets). STAMPS are null if there is no such file, and for URLs; old indexes, and copies
+by `tfpipe stage`, lack these columns.
 
 The file's schema carries a fingerprint of everything that its content depends on, except the XMLs and images
 themselves: `tfpipe index --verify` compares those with STAMPS.

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 
 from tfpipe.config import DataConfig, WeightedList
-from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.catalog.filelist import LABELLED, FolderRule, read_filelist, read_folder
 from tfpipe.data.catalog.labels import folder_of
 from tfpipe.data.catalog.ledger import Ledger
@@ -79,8 +78,7 @@ def load_list(config: DataConfig, split: str, world: World) -> ReadList:
     # All ranks have the same images, even if some are added to a folder meanwhile.
     filelist = config.filelist_for(split)
     folder = any(path.is_dir() for path in paths_of(filelist))
-    by_folder = config.label_source == "directory" and config.label_file_for(split) is None
-    rule = FolderRule(config.class_level, labelled=not by_folder or config.targets.kind in UNCLASSED)
+    rule = FolderRule.of(config, split)
     files = world.from_rank0(lambda: stamped(paths_of(filelist)))
     store = TableStore([], files, world) if folder else store_of(config, paths_of(filelist), files, world)
     if not store.folders:

@@ -40,15 +40,22 @@ class Paths:
         return tf.gather(self._folders, self.folder.at(items)) + self.names.at(items)
 
 
+def image_finder(catalog: Catalog, *, sent: bool) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns an in-graph function: samples (int64 [...]), which are images or boxes -> the images' numbers."""
+    boxes = catalog.sampled_boxes
+    if boxes is None:
+        return lambda samples: samples
+    (images,) = columns(boxes.images, sent=sent)
+    return lambda samples: tf.cast(images.at(samples), tf.int64)
+
+
 class Lookup:
     """The catalog's paths and labels, looked up in graph where they are in memory."""
 
     def __init__(self, catalog: Catalog, *, sent: bool = False) -> None:
         """Looks up in `catalog`; `sent`: the graph goes to other processes, which need the paths and labels in it."""
-        boxes = catalog.sampled_boxes
-        arrays = [catalog.annotated, catalog.labels, *([] if boxes is None else [boxes.images])]
-        self._annotated, self._labels, *images = columns(*arrays, sent=sent)
-        self._images = images[0] if images else None
+        self._annotated, self._labels = columns(catalog.annotated, catalog.labels, sent=sent)
+        self._image_of = image_finder(catalog, sent=sent)
         self._suffix = FORMATS[catalog.annotation_format].suffix
         self._paths = Paths(catalog.paths, sent=sent)
         self._masks = None if catalog.masks is None else Paths(catalog.masks, sent=sent)
@@ -57,7 +64,7 @@ class Lookup:
 
     def sample_paths(self, visits: SampleRef) -> SamplePaths:
         """Returns the paths and labels of `visits`, whose fields are int64 [] or [k]."""
-        items = visits.item if self._images is None else tf.cast(self._images.at(visits.item), tf.int64)
+        items = self._image_of(visits.item)
         return SamplePaths(visits, items, self.path(items), self.annotation(items), self._labels.at(items))
 
     def path(self, items: tf.Tensor) -> tf.Tensor:

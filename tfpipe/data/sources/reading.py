@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.locate import SamplePaths
+from tfpipe.data.catalog.locate import SamplePaths, image_finder
 from tfpipe.data.catalog.table import StoredTable
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.decode import choose_decoder
@@ -117,15 +117,12 @@ class EntryPoints:
 
     def __init__(self, table: StoredTable, catalog: Catalog) -> None:
         """Looks up in a table of find_entries."""
-        boxes = catalog.sampled_boxes
-        arrays = [table.columns["text"], table.columns["starts"], *([] if boxes is None else [boxes.images])]
-        text, starts, *images = columns(*arrays, sent=False)
-        self._lines, self._images = Lines(text, starts), images[0] if images else None
+        self._lines = Lines(*columns(table.columns["text"], table.columns["starts"], sent=False))
+        self._image_of = image_finder(catalog, sent=False)
 
     def at(self, items: tf.Tensor) -> tf.Tensor:
         """Returns string [n]: the entry points of the samples `items` (int64 [n]), "" for an image without any."""
-        images = items if self._images is None else tf.cast(self._images.at(items), tf.int64)
-        return self._lines.at(images)
+        return self._lines.at(self._image_of(items))
 
 
 def known_entries(config: DataConfig, catalog: Catalog, *, show: bool) -> EntryPoints | None:

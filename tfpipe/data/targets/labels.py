@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfpipe.config.targets import Kind
 from tfpipe.data.annotations.targets import KnownTargets
+from tfpipe.data.catalog.locate import image_finder
 from tfpipe.data.catalog.types import Catalog, TextColumn
 from tfpipe.data.images.crops import CropBatch, Crops, Windows
 from tfpipe.data.images.windows import placed, target_of
@@ -110,12 +111,8 @@ def choose_origin(split: Split) -> tuple[ImageOf | None, Place | None]:
     """Returns functions that find the image, and the place in it, of crops; None for what is not needed."""
     if not needs_origin(split):
         return None, None
-    config, kind, boxes = split.config, split.config.targets.kind, split.catalog.sampled_boxes
-    sampled = None if boxes is None else columns(boxes.images, sent=config.service is not None)[0]
-
-    def image_of(samples: tf.Tensor, owners: tf.Tensor) -> tf.Tensor:
-        items = tf.gather(samples, owners)
-        return items if sampled is None else tf.cast(sampled.at(items), tf.int64)
+    config, kind = split.config, split.config.targets.kind
+    find = image_finder(split.catalog, sent=config.service is not None)
 
     def place(crops: CropBatch, encoded: Encoded, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor) -> CropBatch:
         flipped = tf.zeros(tf.shape(windows.images), tf.bool) if flips.shape[0] == 0 else flips
@@ -125,7 +122,7 @@ def choose_origin(split: Split) -> tuple[ImageOf | None, Place | None]:
         cut = cut_masks(masks, sizes, windows.images, (windows.windows, _inner(windows.windows, split)), target)
         return crops._replace(mask=tf.where(flipped[:, None, None], cut[:, :, ::-1], cut))
 
-    return image_of, place if kind in ("boxes", "mask") else None
+    return lambda samples, owners: find(tf.gather(samples, owners)), place if kind in ("boxes", "mask") else None
 
 
 def _inner(windows: tf.Tensor, split: Split) -> tf.Tensor:

@@ -2,11 +2,11 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,16 +35,6 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
 logger = logging.getLogger(__name__)
-
-
-class TableImages(Protocol):
-    """Images that tables hold."""
-
-    origin: Callable[[int], str] | None = None
-    """An image's number -> the place of its bytes, for a message; None if its name says it."""
-
-    def contents(self, item: int) -> bytes:
-        """Returns the file of image `item`."""
 
 
 class Table(BaseSource):
@@ -155,14 +145,14 @@ class Table(BaseSource):
             return world.from_rank0(lambda: self.rows(files.paths, self.stored(files.paths)))
 
     def images(self, tables: Sequence[Path], rows: Rows, world: World) -> Any:
-        """Locates the images of `rows` that tables hold, `TableImages` for split_of; every rank must call."""
+        """Locates the images of `rows` that tables hold, for split_of; every rank must call."""
         return locate(tables, self.about.columns.bytes, self.config, world)
 
     def split_of(self, catalog: Catalog, world: World, images: Any) -> Split:
         """Returns the split whose images are those of `images`."""
         if isinstance(images, Shards):
             return ShardSplit(self.config, catalog, world, images)
-        return OwnSplit(self.config, catalog, world, images.contents, images.origin)
+        return OwnSplit(self.config, catalog, world, images.contents, getattr(images, "origin", None))
 
     def stored(self, tables: Sequence[Path]) -> bool:
         """Returns whether the tables hold the images' bytes.
