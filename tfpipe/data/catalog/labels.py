@@ -195,7 +195,7 @@ def image_labels(
     classes: Sequence[str],
     config: DataConfig,
     label_file: Path | None,
-    folder_classes: Sequence[str] | None,
+    folder_classes: Sequence[str] | None = None,
 ) -> np.ndarray:
     """Returns the numbers of find_labels; raises ConfigError, too, if an image's label is not a class."""
     labels = find_labels(paths, classes, config, label_file, folder_classes)
@@ -214,7 +214,7 @@ def find_labels(
     classes: Sequence[str],
     config: DataConfig,
     label_file: Path | None,
-    folder_classes: Sequence[str] | None,
+    folder_classes: Sequence[str] | None = None,
 ) -> Labels:
     """Returns the images' labels: of `label_file` if it is given, otherwise of `data.label_source`.
 
