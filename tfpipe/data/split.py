@@ -13,7 +13,6 @@ import numpy as np
 
 from tfpipe.config import DataConfig, Parallel
 from tfpipe.config.targets import OF_OBJECTS
-from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.catalog.boxes import REMEDY as LISTED
 from tfpipe.data.catalog.layout import Storage
 from tfpipe.data.catalog.types import Catalog
@@ -53,20 +52,6 @@ def stated_failure(path: str, reason: str) -> Failure | None:
     """Returns the failure of a file that `reason`, which begins with its path, states; None if it states another."""
     start = f"{path}: "
     return Failure(path, reason[len(start) :]) if reason.startswith(start) else None
-
-
-def annotation_failure(catalog: Catalog, item: int, reason: str, read: Callable[[str], bytes | None]) -> Failure | None:
-    """Returns why the mask or XML of image `item`, read by `read`, cannot be used, or what `reason` states of it."""
-    path = catalog.annotation(item) if catalog.reads_annotations else ""
-    if not path:
-        return None
-    try:
-        text = read(path)
-        if text is not None and catalog.masks is None:
-            parse_annotation(text, path, catalog.annotation_format)
-    except (OSError, ValueError) as error:
-        return Failure(path, getattr(error, "strerror", None) or str(error))
-    return stated_failure(path, reason)
 
 
 class StoredCrops(NamedTuple):

@@ -4,6 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from tfpipe.config import DataConfig
+from tfpipe.data.annotations.formats import read_annotation
 from tfpipe.data.catalog.filelist import check_filelists
 from tfpipe.data.catalog.layout import LocalFiles, Storage
 from tfpipe.data.catalog.load import load_listed
@@ -11,7 +12,7 @@ from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.images.damage import describe
 from tfpipe.data.sources.remote.source import UrlSplit, UrlStorage
 from tfpipe.data.sources.source import BaseSource
-from tfpipe.data.split import Failure, Split, annotation_failure
+from tfpipe.data.split import Failure, Split, stated_failure
 from tfpipe.distributed import World
 from tfpipe.util.files import read_whole
 
@@ -65,13 +66,23 @@ class FileSplit(Split):
     def explain(self, item: int, error: "tf.errors.OpError") -> Failure:
         from tfpipe.data.runtime.op_errors import reason
 
-        path = self.catalog.paths[item]
-        failure = annotation_failure(self.catalog, item, reason(error), read_whole)
+        path, *annotation = self.files(item)
+        failure_of = _mask_failure if self.catalog.masks is not None else self._xml_failure
+        failure = failure_of(annotation, reason(error))
         try:
             contents = self.image(item)
         except OSError as unread:
             return failure or Failure(path, unread.strerror or reason(error))
         return failure or Failure(path, describe(contents, reason(error)))
+
+    def _xml_failure(self, annotations: list[str], reason: str) -> Failure | None:
+        """Returns the error of an XML, with its line, or that `reason` states of it; None if there is no error."""
+        for path in annotations:
+            try:
+                read_annotation(path, self.catalog.annotation_format)
+            except (OSError, ValueError) as error:
+                return Failure(path, str(error))
+        return next((Failure(path, reason) for path in annotations if reason.startswith(f"{path}: ")), None)
 
 
 def storage_of(config: DataConfig, paths: FileList) -> Storage:
@@ -82,3 +93,13 @@ def storage_of(config: DataConfig, paths: FileList) -> Storage:
 def kind_of(paths: FileList) -> type[FileSplit] | type[UrlSplit]:
     """Returns the kind of split that reads these images."""
     return UrlSplit if paths.remote else FileSplit
+
+
+def _mask_failure(masks: list[str], reason: str) -> Failure | None:
+    """Returns why a mask cannot be read or, as `reason` says it, used; None if it can."""
+    for path in masks:
+        try:
+            read_whole(path)
+        except OSError as error:
+            return Failure(path, error.strerror or str(error))
+    return next(filter(None, (stated_failure(path, reason) for path in masks)), None)

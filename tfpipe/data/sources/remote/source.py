@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tfpipe.config import Parallel, Remote
+from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.catalog.layout import Storage
 from tfpipe.data.images.headers import START, header_of, jpeg_header
 from tfpipe.data.sources.remote.fetcher import CANNOT_FETCH, Fetcher, FetchError, shared_fetcher
-from tfpipe.data.split import Failure, Split, annotation_failure
+from tfpipe.data.split import Failure, Split, stated_failure
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -92,15 +93,21 @@ class UrlSplit(Split):
         unreachable = _unreachable(error)
         if unreachable is not None:
             return unreachable
-
-        def read(url: str) -> bytes | None:
+        path, *annotation = self.catalog.opened(item)
+        if self.catalog.masks is not None:
+            return stated_failure(self.catalog.masks[item], reason(error)) or Failure(path, reason(error))
+        for url in annotation:
             try:
-                return self.serial().storage.contents([url])[0]
+                text = self.serial().storage.contents([url])[0]
+                if text is not None:
+                    parse_annotation(text, url, self.catalog.annotation_format)
             except FetchError:
-                return None
-
-        failure = annotation_failure(self.catalog, item, reason(error), read)
-        return failure or Failure(self.catalog.paths[item], reason(error))
+                continue
+            except ValueError as wrong:
+                return Failure(url, str(wrong))
+            if reason(error).startswith(f"{url}: "):
+                return Failure(url, reason(error))
+        return Failure(path, reason(error))
 
     def cause(self, error: "tf.errors.OpError") -> str | None:
         failure = _unreachable(error)

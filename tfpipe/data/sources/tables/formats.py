@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -156,7 +155,9 @@ def _any_in_parquet(path: Path, column: str) -> bool:
     with pq.ParquetFile(path) as file:
         if not is_of_bytes(file.schema_arrow, column):
             return False
-        chunks = [*chain.from_iterable(chunks_of(file, [leaf_of(file.schema_arrow, column)]))]
+        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+        chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+        chunks = [chunk for chunk in chunks if is_below(chunk.path_in_schema, leaf_of(file.schema_arrow, column))]
         counted = [chunk.statistics for chunk in chunks if chunk.is_stats_set and chunk.statistics.has_null_count]
         nulls = sum(statistics.null_count for statistics in counted)
         return len(counted) < len(chunks) or nulls < file.metadata.num_rows or not file.metadata.num_rows
@@ -167,12 +168,9 @@ def leaf_of(schema: pa.Schema, column: str) -> str:
     return f"{column}.bytes" if pa.types.is_struct(schema.field(column).type) else column
 
 
-def chunks_of(file: pq.ParquetFile, leaves: Sequence[str]) -> list[list[pq.ColumnChunkMetaData]]:
-    """Returns the parts of columns, or of the elements of their lists, in each row group of a Parquet file."""
-    within = tuple(f"{leaf}." for leaf in leaves)
-    groups = map(file.metadata.row_group, range(file.num_row_groups))
-    chunks = (map(group.column, range(group.num_columns)) for group in groups)
-    return [[chunk for chunk in group if f"{chunk.path_in_schema}.".startswith(within)] for group in chunks]
+def is_below(path: str, leaf: str) -> bool:
+    """Returns whether a path within a Parquet file is that of a column, or of the elements of its lists."""
+    return path == leaf or path.startswith(f"{leaf}.")
 
 
 def bytes_of(path: Path, column: str) -> Iterator[pa.Array]:
