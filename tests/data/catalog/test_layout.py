@@ -109,7 +109,7 @@ def test_annotation_folders_are_beside_the_image_folders():
 
 def test_the_first_image_outside_the_images_folder_is_named():
     paths = FileList.of(["/d/JPEGImages/1.jpg", "/d/2.jpg", "/e/3.jpg", "/d/4.jpg"])
-    for look in (annotation_folders, existing):
+    for look in (annotation_folders, lambda paths, layout: existing(paths, layout, LocalFiles(), show=False)):
         with pytest.raises(ConfigError, match=r'^/d/2\.jpg is in no folder "JPEGImages"'):
             look(paths, VOC)
 
