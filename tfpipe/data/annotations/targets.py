@@ -60,8 +60,8 @@ class KnownTargets:
 
 
 Parse = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], Targets]
-"""Of n images: annotations (string [n]) and their paths (string [n], "" if there is none), labels (int32 [n], or
-BY_OBJECT), heights and widths (int32 [n, 2]) and files (string [n]) -> the boxes to crop."""
+"""In graph: annotations of n images (string [n]), their paths (string [n], "" for no annotation), labels (int32 [n], or
+BY_OBJECT), sizes (int32 [n, 2]) and files (string [n]) -> the boxes to crop."""
 
 
 def target_parser(classes: Sequence[str], form: str = "voc") -> Parse:
