@@ -111,8 +111,7 @@ class IndexParts(ImageParts[IndexSummary]):
     boxes: BoxTable | None
 
     name, task = "index", "building this index"
-    # 2: those of an interrupted build by version 0.1 lack columns.
-    suffix = ".2.arrow"
+    suffix = ".arrow"
 
     def read(self, chunks: list[range], processes: int) -> Iterator[IndexRows]:
         tasks = (images_of(self.split, self.boxes, chunk) for chunk in chunks)

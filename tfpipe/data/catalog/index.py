@@ -2,8 +2,8 @@
 
 `tfpipe index` writes it (prepare/index.py), training reads it instead of the XMLs, and pandas or duckdb can query it.
 There is one row per image, in the list's order, with the columns SCHEMA; docs/formats.md describes them. `boxes` are as
-training uses them (cleaning.targets). STAMPS are null if there is no such file, and for URLs; old indexes, and copies
-by `tfpipe stage`, lack these columns.
+training uses them (cleaning.targets). STAMPS are null if there is no such file, and for URLs; copies by `tfpipe stage`
+lack these columns.
 
 The file's schema carries a fingerprint of everything that its content depends on, except the XMLs and images
 themselves: `tfpipe index --verify` compares those with STAMPS.
@@ -30,7 +30,7 @@ from tfpipe.util.files import sha256
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 MAKE = "tfpipe index -c CONFIG --split"
 FINGERPRINT = b"tfpipe.fingerprint"
 # Images are uneven if one in 200 has 16 times the pixels of the mean: decoding it takes half as long as all others of
@@ -76,8 +76,7 @@ def index_fingerprint(paths: FileList, classes: tuple[str, ...], labels: np.ndar
     read.
     """
     try:
-        # Without keys that have their defaults, so that indexes of earlier versions are still read.
-        about = source.model_dump(exclude_defaults=True) if isinstance(source, Layout) else {"file": sha256(source)}
+        about = source.model_dump() if isinstance(source, Layout) else {"file": sha256(source)}
         boxes = list(about.values())
     except OSError as error:
         raise ConfigError(f"cannot read {source}: {error.strerror}") from error
@@ -88,17 +87,14 @@ def index_fingerprint(paths: FileList, classes: tuple[str, ...], labels: np.ndar
 def load_index(path: Path, expected: str) -> Index | None:
     """Reads the index at `path`, in some 0.3 s for a million images; returns None if its fingerprint is not `expected`.
 
-    An index that another program has written may lack the columns SIDES: no image then counts as huge. Raises OSError,
-    and pyarrow.ArrowInvalid if the file is damaged or no Parquet file.
+    Raises OSError, and pyarrow.ArrowInvalid if the file is damaged or no Parquet file.
     """
     with pq.ParquetFile(path) as file:
         if (file.schema_arrow.metadata or {}).get(FINGERPRINT) != expected.encode():
             return None
-        # pyarrow leaves out the columns that the file lacks.
         table = file.read(["label", "annotated", "boxes", "box_labels", "odd", *SIDES])
-        left_out = _left_out(table, file) if {"path", "label", "odd"} <= {*file.schema_arrow.names} else {}
-    sides = [table[name].to_numpy() for name in SIDES if name in table.column_names]
-    return index_of(table)._replace(uneven=len(sides) == len(SIDES) and is_uneven(*sides), left_out=left_out)
+        left_out = _left_out(table, file)
+    return index_of(table)._replace(uneven=is_uneven(*(table[name].to_numpy() for name in SIDES)), left_out=left_out)
 
 
 def _left_out(table: pa.Table, file: pq.ParquetFile) -> dict[str, tuple[int, str]]:

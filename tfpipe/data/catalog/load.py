@@ -151,7 +151,7 @@ def _with_annotations(
 
 def _about(source: Layout | Path, store: TableStore) -> Any:
     """Returns the layout or the stamp of the box file, as what is stored depends on it."""
-    return source.model_dump(exclude_defaults=True) if isinstance(source, Layout) else store.stamps([source])
+    return source.model_dump() if isinstance(source, Layout) else store.stamps([source])
 
 
 def _stored(store: TableStore, path: Path, settings: dict[str, Any], find: Callable[[], Index | None]) -> Index | None:
