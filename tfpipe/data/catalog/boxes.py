@@ -12,6 +12,7 @@ from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.annotations.objects import Objects
 from tfpipe.data.catalog.layout import Storage
 from tfpipe.data.catalog.ledger import Ledger
+from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
@@ -55,10 +56,7 @@ def with_boxes(catalog: Catalog, storage: Storage | None, world: World) -> Catal
 
 
 def boxes_of(catalog: Catalog, storage: Storage | None, items: np.ndarray, *, show: bool) -> ReadBoxes:
-    """Reads the boxes of `items`, all of which have an XML; in several processes if they are MANY.
-
-    Raises ConfigError if an XML cannot be used; the message names it.
-    """
+    """Reads the boxes of `items`, all of which have an XML, as with_boxes does; in several processes if they are MANY."""
     ledger, stated = Ledger(), [np.zeros((0, 2), np.float32)]
     parts = [Boxes(np.zeros(0, np.int64), np.zeros((0, 4), np.float32), np.zeros(0, np.int32))]
     if not len(items):
@@ -75,7 +73,7 @@ def boxes_of(catalog: Catalog, storage: Storage | None, items: np.ndarray, *, sh
         for chunk, xmls in zip(chunks, progress(chunk_xmls, len(chunks), "reading boxes", "chunk", show), strict=True):
             sizes = sizes_of(
                 np.array([xml.size for xml in xmls], np.float32),
-                lambda some, chunk=chunk: storage.sizes([catalog.paths[item] for item in chunk[some].tolist()]),
+                partial(_real_sizes, storage, catalog.paths, chunk),
                 np.array([bool(xml.names) for xml in xmls]),
             )
             stated.append(sizes)
@@ -88,6 +86,10 @@ def boxes_of(catalog: Catalog, storage: Storage | None, items: np.ndarray, *, sh
     except (OSError, ValueError, TfpipeError) as error:
         raise ConfigError(f"cannot read the boxes of {catalog.split} data: {error}; {REMEDY}") from error
     return ReadBoxes(Boxes(*map(np.concatenate, zip(*parts, strict=True))), items, np.concatenate(stated), ledger)
+
+
+def _real_sizes(storage: Storage, paths: FileList, items: np.ndarray, some: np.ndarray) -> np.ndarray:
+    return storage.sizes([paths[item] for item in items[some].tolist()])
 
 
 def read_objects(storage: Storage, form: str, classes: int, paths: list[str]) -> list[Objects]:
