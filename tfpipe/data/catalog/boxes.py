@@ -56,7 +56,7 @@ def with_boxes(catalog: Catalog, storage: Storage | None, world: World) -> Catal
 
 
 def boxes_of(catalog: Catalog, storage: Storage | None, items: np.ndarray, *, show: bool) -> ReadBoxes:
-    """Reads the boxes of `items`, all of which have an XML, as with_boxes does; in several processes if they are MANY."""
+    """Reads the boxes of `items`, all of which have an XML; errors as of with_boxes. Several processes read MANY."""
     ledger, stated = Ledger(), [np.zeros((0, 2), np.float32)]
     parts = [Boxes(np.zeros(0, np.int64), np.zeros((0, 4), np.float32), np.zeros(0, np.int32))]
     if not len(items):
