@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tfpipe.config import DataConfig, Layout, WeightedList
+from tfpipe.config import DataConfig, Layout
 from tfpipe.data.annotations.cleaning import BY_OBJECT, LEFT_OUT, Boxes
 from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.paths import FileList
@@ -157,13 +157,12 @@ def copy_index(source: Path, target: Path, paths: FileList, key: str) -> None:
         pq.write_table(moved.replace_schema_metadata({FINGERPRINT: key}), partial, compression="zstd")
 
 
-def find_index(config: DataConfig, filelist: Path | list[WeightedList], expected: str) -> Index | None:
-    """Returns the index of `filelist` if there is one with the fingerprint `expected`; warns of a stale one.
+def find_index(config: DataConfig, split: str, expected: str) -> Index | None:
+    """Returns the index of a split if there is one with the fingerprint `expected`; warns of a stale one.
 
     Raises ConfigError if there is no usable index, but `data.annotations` is "index" or the boxes come from a box file.
     """
-    path = index_path(config, filelist)
-    split = "train" if filelist == config.train_filelist else "test"
+    path = index_path(config, config.filelist_for(split))
     needed = config.annotations == "index" or config.box_file_for(split) is not None
     try:
         index = load_index(path, expected)

@@ -123,22 +123,21 @@ def _with_annotations(
 
     `settings` are what the labels depend on.
     """
-    paths, world, filelist = catalog.paths, store.world, config.filelist_for(catalog.split)
+    paths, world = catalog.paths, store.world
     source = config.box_file_for(catalog.split) or find_layout(config.layout, paths)
     if isinstance(source, Layout):
         folders = annotation_folders(paths, source)
         catalog = replace(catalog, annotation_folders=folders, annotation_format=source.format)
-    path = index_path(config, filelist)
+    path = index_path(config, config.filelist_for(catalog.split))
 
     def find() -> Index | None:
-        if config.annotations == "xml":
-            return None
-        if isinstance(source, Layout) and config.annotations == "auto" and not path.exists():
+        auto = isinstance(source, Layout) and config.annotations == "auto"
+        if config.annotations == "xml" or (auto and not path.exists()):
             return None
         # Imported late: pyarrow takes as long to import as a filelist takes to read.
         from tfpipe.data.catalog.index import find_index, index_fingerprint
 
-        return find_index(config, filelist, index_fingerprint(paths, catalog.classes, catalog.labels, source))
+        return find_index(config, catalog.split, index_fingerprint(paths, catalog.classes, catalog.labels, source))
 
     index = _stored(store, path, settings | {"boxes": _about(source, store)}, find)
     if index is not None:
