@@ -40,7 +40,9 @@ ODD = [
 ]
 NUMBER = re.compile(r">\s*[-\d.]+\s*<")
 _PARSE = tf.function(
-    lambda *of_images: target_parser(CLASSES)(*of_images, tf.fill(tf.shape(of_images[0]), "")),
+    lambda texts, paths, labels, sizes: target_parser(CLASSES)(
+        texts, paths, labels, sizes, tf.fill(tf.shape(texts), "")
+    ),
     input_signature=[
         *[tf.TensorSpec([None], tf.string)] * 2,
         tf.TensorSpec([None], tf.int32),
