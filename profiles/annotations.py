@@ -17,7 +17,7 @@ from lxml import etree
 
 from tfpipe import World
 from tfpipe.config import DataConfig
-from tfpipe.data.annotations.targets import parse_targets
+from tfpipe.data.annotations.targets import target_parser
 from tfpipe.data.annotations.voc import EDGES
 from tfpipe.data.images.decode import NATIVE_IMAGES
 from tfpipe.data.runtime.stage import stage
@@ -45,9 +45,8 @@ def main(args: argparse.Namespace) -> None:
     @stage("parse")  # as in the pipeline: AutoGraph would rewrite what Python runs, at 3 times the cost
     def parse(texts: tf.Tensor, paths: tf.Tensor) -> Any:
         count = tf.size(texts)
-        return parse_targets(
-            texts, paths, tf.zeros(count, tf.int32), tf.fill([count, 2], 500), tf.fill([count], ""), catalog.classes
-        )
+        of_images = tf.zeros(count, tf.int32), tf.fill([count, 2], 500), tf.fill([count], "")
+        return target_parser(catalog.classes)(texts, paths, *of_images)
 
     sizes = {f"{NATIVE_IMAGES} at a call": NATIVE_IMAGES, "one at a call": 1}
     found: dict[str, list[Rate]] = {name: [] for name in (ALONE, *sizes)}

@@ -24,7 +24,7 @@ from PIL import Image
 
 from tfpipe import World
 from tfpipe.config import DataConfig
-from tfpipe.data.annotations.voc import find_objects
+from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.catalog.filelist import scan, write_filelist
 from tfpipe.data.catalog.index import FINGERPRINT, load_index
 from tfpipe.prepare.index import build_index
@@ -84,7 +84,7 @@ def build(args: argparse.Namespace) -> None:
             f"index, {args.processes} processes": lambda: build_index(config, "train", World(), args.processes),
             "index, 1 process": lambda: build_index(config, "train", World(), 1),
             f"lxml, and what it holds, {args.processes} processes": Together(texts, args.processes),
-            "lxml, and what it holds": lambda: [find_objects(text, "") for text in texts],
+            "lxml, and what it holds": lambda: [parse_annotation(text, "") for text in texts],
             "lxml alone": lambda: [etree.fromstring(text) for text in texts],
         }
         turns = [{name: measured(work) for name, work in ways.items()} for _ in range(args.repeats)]
@@ -121,7 +121,7 @@ class Together:
 
 def _parse_share(texts: list[bytes], ready: Barrier, results: Queue) -> None:
     ready.wait()
-    results.put(cost(lambda: [find_objects(text, "") for text in texts]))
+    results.put(cost(lambda: [parse_annotation(text, "") for text in texts]))
 
 
 def measured(work: Callable[[], object] | Together) -> tuple[float, float]:

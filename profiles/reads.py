@@ -28,13 +28,13 @@ Read = Callable[[SamplePaths], tuple[tf.Tensor, tf.Tensor]]
 
 def by_tensorflow(image: SamplePaths) -> tuple[tf.Tensor, tf.Tensor]:
     """Reads the files by TensorFlow's op."""
-    has_xml = tf.not_equal(image.xml_path, "")
-    return tf.io.read_file(image.path), tf.cond(has_xml, lambda: tf.io.read_file(image.xml_path), lambda: "")
+    has_xml = tf.not_equal(image.annotation_path, "")
+    return tf.io.read_file(image.path), tf.cond(has_xml, lambda: tf.io.read_file(image.annotation_path), lambda: "")
 
 
 def by_tfpipe(image: SamplePaths) -> tuple[tf.Tensor, tf.Tensor]:
     """Reads the files by tfpipe's op, in C."""
-    return native().read(image.path), native().read(image.xml_path)
+    return native().read(image.path), native().read(image.annotation_path)
 
 
 def main(args: argparse.Namespace) -> None:

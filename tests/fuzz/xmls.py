@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from tests.support.xmls import changed, generated
 from tfpipe.data.annotations.cleaning import BY_OBJECT
-from tfpipe.data.annotations.targets import parse_targets
-from tfpipe.data.annotations.voc import VocObjects, find_objects
+from tfpipe.data.annotations.formats import parse_annotation
+from tfpipe.data.annotations.objects import Objects
+from tfpipe.data.annotations.targets import target_parser
 from tfpipe.data.images.crops import Targets
 from tfpipe.data.images.headers import Header
 from tfpipe.prepare.index_rows import Images, RawAnnotations, tabulate
@@ -39,8 +40,8 @@ ODD = [
 ]
 NUMBER = re.compile(r">\s*[-\d.]+\s*<")
 _PARSE = tf.function(
-    lambda texts, paths, labels, sizes: parse_targets(
-        texts, paths, labels, sizes, tf.fill(tf.shape(texts), ""), CLASSES
+    lambda texts, paths, labels, sizes: target_parser(CLASSES)(
+        texts, paths, labels, sizes, tf.fill(tf.shape(texts), "")
     ),
     input_signature=[
         *[tf.TensorSpec([None], tf.string)] * 2,
@@ -72,10 +73,10 @@ def fuzz_xmls(count: int, seed: int) -> Counter[str]:
     outcomes: Counter[str] = Counter()
     texts = list(changed_xmls(count, seed))
     for start in range(0, count, TOGETHER):
-        readable: list[tuple[str, VocObjects]] = []
+        readable: list[tuple[str, Objects]] = []
         for text in texts[start : start + TOGETHER]:
             try:
-                readable.append((text, find_objects(text.encode(), "x")))
+                readable.append((text, parse_annotation(text.encode(), "x")))
             except ValueError:
                 assert not _trains(text), f"training alone reads {text!r}"
                 outcomes["both refuse"] += 1
@@ -98,7 +99,7 @@ def _trains(text: str) -> bool:
     return True
 
 
-def _compare(readable: list[tuple[str, VocObjects]], label: int) -> int:
+def _compare(readable: list[tuple[str, Objects]], label: int) -> int:
     """Returns how many boxes training and the index make of XMLs; raises AssertionError if they differ."""
     texts, count = [text for text, _ in readable], len(readable)
     content = RawAnnotations()

@@ -94,7 +94,7 @@ MUTANTS = (
         "data/sources/packed/test_archive.py",
     ),
     # Targets, views and mixing.
-    Mutant("data/targets/masks.py", "VOID = 255", "VOID = 0", "data/targets/test_masks.py"),
+    Mutant("data/annotations/masks.py", "VOID = 255", "VOID = 0", "data/annotations/test_masks.py"),
     Mutant(
         "data/targets/boxes.py",
         "visible >= min_visible * area",

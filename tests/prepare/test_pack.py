@@ -19,7 +19,7 @@ from tests.support.packs import config_of, packed
 from tests.support.sample import SampleData
 from tfpipe import Config, World
 from tfpipe.config import SourceConfig
-from tfpipe.data.annotations.parse import read_annotation
+from tfpipe.data.annotations.formats import read_annotation
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.prepare import pack as module

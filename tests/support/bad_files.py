@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tests.support.images import cmyk, encoded, gigapixel, picture, png16, scans, turned, unmarked, with_alpha, ycck
 from tests.support.xmls import bndbox, note, sides, thing
-from tfpipe.data.annotations.voc import MAX_BYTES
+from tfpipe.data.annotations.objects import MAX_BYTES
 from tfpipe.data.images.damage import REMEDY
 
 HEIGHT, WIDTH = 48, 64

@@ -60,6 +60,18 @@ def as_xml(sample: Sample) -> str:
     return annotation(*objects, size=(HEIGHT, WIDTH))
 
 
+def as_txt(sample: Sample) -> str:
+    number = CLASSES.index(sample.label)
+    return "".join(
+        f"{number} {(x1 + x2) / 2 / WIDTH!r} {(y1 + y2) / 2 / HEIGHT!r} {(x2 - x1) / WIDTH!r} {(y2 - y1) / HEIGHT!r}\n"
+        for x1, y1, x2, y2 in sample.boxes
+    )
+
+
+# The text of an annotation in each format, a key of formats.FORMATS.
+ANNOTATIONS = {"voc": as_xml, "yolo": as_txt}
+
+
 def write_csv(path: Path, chosen: list[Sample], images: Path) -> Path:
     """Writes a table with one row a box; an image without a box has a row without edges."""
     with path.open("w", newline="") as file:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tests.support.xmls import STATED, annotation
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT
-from tfpipe.data.annotations.targets import parse_targets
+from tfpipe.data.annotations.targets import target_parser
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.crops import Targets
@@ -64,7 +64,7 @@ DIRECTORY, OBJECT = catalog_of([LABEL]), catalog_of([BY_OBJECT])
 
 
 def _traced(texts: tf.Tensor, paths: tf.Tensor, labels: tf.Tensor, sizes: tf.Tensor) -> Targets:
-    return parse_targets(texts, paths, labels, sizes, tf.fill(tf.shape(texts), ""), CLASSES)
+    return target_parser(CLASSES)(texts, paths, labels, sizes, tf.fill(tf.shape(texts), ""))
 
 
 _FIND = tf.function(

@@ -10,6 +10,7 @@ from tfpipe.config.data_source import KEYS, KINDS, REMOTE, TABLES
 from tfpipe.config.messages import CONFLICT, shown
 from tfpipe.config.section import Section
 from tfpipe.config.targets import IN_PLACE, OF_OBJECTS
+from tfpipe.config.targets import KINDS as TARGETS
 
 SET: Any = object()
 """Any value but the default."""
@@ -114,7 +115,7 @@ def _not_for_each(channels: int) -> Any:
 
 
 _TREES = ("folders", "archive")
-_BOXES, _STAYS = ("label", "number", "mask"), ("boxes", "mask")
+_BOXES, _STAYS = tuple(kind for kind in TARGETS if kind not in OF_OBJECTS), ("boxes", "mask")
 _PLACES = f"use `crop` and `flip`, and steps that leave pixels in their places: {', '.join(sorted(IN_PLACE))}"
 _DEVICE = (
     'set dtype to "float32", "float16" or "bfloat16", or normalise on the device, which copies a quarter of the bytes'

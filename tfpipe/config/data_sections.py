@@ -24,11 +24,6 @@ class Layout(Section):
     """"voc": XML files of Pascal VOC. "yolo": text files, x.txt for x.jpg, with a line for each object: `class x_center
     y_center width height`, relative to the image's size, or `class x1 y1 x2 y2 ...`, a polygon."""
 
-    @property
-    def suffix(self) -> str:
-        """End of the annotations' names."""
-        return ".xml" if self.format == "voc" else ".txt"
-
 
 class RandomResizedCrop(Section):
     """The crop of torchvision's RandomResizedCrop, with its distribution and its fallback."""

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from tfpipe.config.section import Args, ConfigPath, Form, Section, Seed, Url
+from tfpipe.config.targets import KINDS as TARGETS
 
 # Sources that come with tfpipe, besides filelists.
 KINDS = ("folders", "table", "coco", "archive", "webdataset", "packed", "tfrecord")
@@ -23,7 +24,7 @@ KEYS = {
 
 
 # Names of labels, which no further column may have.
-RESERVED = frozenset(("label", "labels", "number", "boxes", "mask"))
+RESERVED = frozenset(TARGETS)
 
 
 def _named(columns: Any) -> Any:

@@ -1,12 +1,14 @@
 """The section `data.targets`: what comes with each crop as its labels."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, PositiveInt
 
 from tfpipe.config.data_sections import Layout
 from tfpipe.config.section import Section
 
+Kind = Literal["label", "labels", "number", "boxes", "mask"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 # Kinds whose labels are those of an image's objects.
 OF_OBJECTS = ("boxes", "labels")
 # Kinds whose images have no class.
@@ -31,7 +33,7 @@ IN_PLACE = frozenset(
 class TargetsConfig(Section):
     """The labels of batches."""
 
-    kind: Literal["label", "labels", "number", "boxes", "mask"] = "label"
+    kind: Kind = "label"
     """"label": the number of the crop's class, int32 [batch]. "labels": an image's classes, 1 for each that it has and
     0 for the others, float32 [batch, classes]: those of its objects, or of a column of lists. "number": the number in
     the column `source.columns.label`, float32 [batch], or the numbers of its lists, all of one length, [batch, length].

@@ -13,9 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe.config import Config, DataConfig
-from tfpipe.data.annotations.targets import parse_targets
 from tfpipe.data.batch import Batch, joined, transformed
-from tfpipe.data.catalog.locate import Lookup, known_targets
+from tfpipe.data.catalog.locate import Lookup, find_targets
 from tfpipe.data.crop_counts import own_crops
 from tfpipe.data.images.augment import augmented, choose_augment
 from tfpipe.data.images.crops import CropBatch, Crops, Origin, choose_windows, crop_seeds, from_first
@@ -178,7 +177,7 @@ def crop(dataset: tf.data.Dataset, data: Split, decoder: Decoder | None = None) 
     """
     config, catalog = data.config, data.catalog
     flip = [data.training and view.flips for view in config.by_view]
-    known = known_targets(catalog, sent=config.service is not None)
+    find = find_targets(catalog, sent=config.service is not None)
     decoder = decoder or choose_decoder(config, catalog.split)
     entries = known_entries(config, catalog, show=data.world.rank == 0)
     augment = [choose_augment(view, training=data.training) for view in config.by_view]
@@ -192,11 +191,7 @@ def crop(dataset: tf.data.Dataset, data: Split, decoder: Decoder | None = None) 
     def cut(encoded: Encoded) -> CropBatch:
         visit, sizes = encoded.visit, decoder.sizes(encoded.jpeg, encoded.size)
         with tf.name_scope("parse"):
-            if known is None:
-                files = (encoded.xml, encoded.xml_path, encoded.label, sizes, encoded.jpeg)
-                targets = parse_targets(*files, catalog.classes)
-            else:
-                targets = known.checked(visit.item, sizes, encoded.jpeg)
+            targets = find(encoded, sizes)
         with tf.name_scope("crop"):
             chosen = choose_windows(targets, sizes, visit.position, config, catalog.split, data.crops_objects)
             windows = mark_decode(from_first(chosen, visit.first_crop), visit.position)

@@ -13,7 +13,7 @@ import numpy as np
 
 from tfpipe.config import DataConfig, Parallel
 from tfpipe.config.targets import OF_OBJECTS
-from tfpipe.data.annotations.parse import parse_annotation
+from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.catalog.boxes import REMEDY as LISTED
 from tfpipe.data.catalog.layout import Storage
 from tfpipe.data.catalog.types import Catalog
@@ -184,11 +184,11 @@ class Split(ABC):
         return failure or Failure(self.name(item), describe(contents, reason(error)))
 
     def _explain_annotation(self, path: str, reason: str) -> Failure | None:
-        """Returns what is wrong with an XML or a mask, by itself or as `reason` states it; None if nothing is."""
+        """Returns what is wrong with an annotation or a mask, itself or as `reason` states it; None if nothing is."""
         try:
             text = None if self.storage is None else self.storage.contents([path])[0]
             if text is not None and self.catalog.masks is None:
-                parse_annotation(text, path)
+                parse_annotation(text, path, self.catalog.annotation_format)
         except OSError as error:
             return Failure(path, error.strerror or str(error))
         except ValueError as error:

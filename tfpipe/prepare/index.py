@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from tfpipe.config import DataConfig
 from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.annotations.cleaning import Annotated
+from tfpipe.data.annotations.formats import FORMATS
 from tfpipe.data.catalog.box_tables import BoxTable, read_box_table
 from tfpipe.data.catalog.class_folders import SCAN_THREADS
 from tfpipe.data.catalog.filelist import read_filelist
@@ -110,8 +111,7 @@ class IndexParts(ImageParts[IndexSummary]):
     boxes: BoxTable | None
 
     name, task = "index", "building this index"
-    # 2: those of an interrupted build by version 0.1 lack columns.
-    suffix = ".2.arrow"
+    suffix = ".arrow"
 
     def read(self, chunks: list[range], processes: int) -> Iterator[IndexRows]:
         tasks = (images_of(self.split, self.boxes, chunk) for chunk in chunks)
@@ -159,11 +159,12 @@ def images_of(split: Split, table: BoxTable | None, items: range) -> Images:
         low, high = np.searchsorted(table.images, [items.start, items.stop])
         known = Annotated(table.images[low:high] - items.start, table.boxes[low:high], table.classes[low:high])
         return Images(paths, [""] * len(paths), catalog.labels[part], known, table.relative, remote)
+    suffix = FORMATS[catalog.annotation_format].suffix
     annotations = [
-        catalog.annotation_folders[number] + annotation_name(name, catalog.annotation_suffix) if annotated else ""
+        catalog.annotation_folders[number] + annotation_name(name, suffix) if annotated else ""
         for number, name, annotated in zip(numbers, names, catalog.annotated[part].tolist(), strict=True)
     ]
-    return Images(paths, annotations, catalog.labels[part], remote=remote)
+    return Images(paths, annotations, catalog.labels[part], remote=remote, form=catalog.annotation_format)
 
 
 def verify_index(config: DataConfig, split: str) -> str:

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from tfpipe.config import Remote
 from tfpipe.data.annotations.cleaning import Annotated, class_numbers, is_stated, odd_objects, sizes_of, targets
-from tfpipe.data.annotations.parse import YOLO, parse_annotation
-from tfpipe.data.annotations.voc import VocObjects
+from tfpipe.data.annotations.formats import FORMATS, parse_annotation
+from tfpipe.data.annotations.objects import NOTHING, Objects
 from tfpipe.data.catalog.index import ODD, SCHEMA, STAMPS, box_columns, lists_of
 from tfpipe.data.images.headers import START, Header, check_turned, jpeg_header, pillow_header, read_header
 from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
@@ -26,6 +26,7 @@ class Images(NamedTuple):
     known: Annotated | None = None  # their objects from a box file; None to read the XMLs
     relative: bool = False  # True if the boxes in `known` are relative to the images' sizes instead of in pixels
     remote: Remote | None = None  # options for fetching them if the paths are URLs; None for files
+    form: str = "voc"  # format of the annotations
 
 
 class RawAnnotations:
@@ -38,16 +39,16 @@ class RawAnnotations:
         self.headers: list[Any] = []  # height, width, components and format of each image
         self.names: list[str | int] = []  # class name, or number, of each object
         self.edges: list[float] = []  # ymin, xmin, ymax, xmax of each object, in pixels, as annotated
-        self.counts: list[int] = []  # number of objects in each XML
-        self.sizes: list[float] = []  # height and width of the image as stated in each XML; 0 if not stated
+        self.counts: list[int] = []  # number of objects of each image
+        self.sizes: list[float] = []  # height and width of each image as its annotation states them; 0 if not stated
         self.stamps: list[int | None] = []  # values of index.STAMPS for each image; empty if they are not wanted
 
     def add_header(self, header: Header) -> None:
         """Appends the next image's header."""
         self.headers += header
 
-    def add_objects(self, objects: VocObjects) -> None:
-        """Appends the content of the next XML."""
+    def add_objects(self, objects: Objects) -> None:
+        """Appends the next image's annotation: NOTHING if it has none."""
         self.names += objects.names
         self.edges += objects.edges
         self.counts.append(len(objects.names))
@@ -71,10 +72,11 @@ def read_rows(images: Images, classes: dict[str, int]) -> IndexRows:
             header = read_header(path, content.stamps)
             content.add_header(header)
             if annotation:
-                xml = parse_annotation(read_whole(annotation, content.stamps), annotation, len(classes))
+                xml = parse_annotation(read_whole(annotation, content.stamps), annotation, images.form, len(classes))
                 check_turned(xml.size, header[:2], annotation, partial(read_whole, path, None, START))
                 content.add_objects(xml)
             else:
+                content.add_objects(NOTHING)
                 content.stamps += [None, None]
         except (OSError, ValueError) as error:
             errors.append(str(error))
@@ -95,10 +97,11 @@ def _fetch_rows(images: Images, remote: Remote, classes: dict[str, int]) -> Inde
         try:
             header = header or pillow_header(BytesIO(_fetched(next(contents))), path)
             content.add_header(header)
+            xml = NOTHING
             if text is not None:
-                xml = parse_annotation(_fetched(text), annotation, len(classes))
+                xml = parse_annotation(_fetched(text), annotation, images.form, len(classes))
                 check_turned(xml.size, header[:2], annotation, partial(_fetched, start))
-                content.add_objects(xml)
+            content.add_objects(xml)
         except (FetchError, OSError, ValueError) as error:
             errors.append(str(error))
     if errors:
@@ -116,21 +119,25 @@ def _fetched(contents: bytes | FetchError | None) -> bytes:
 def tabulate(images: Images, content: RawAnnotations, classes: dict[str, int]) -> pa.Table:
     """Returns a table in index.SCHEMA with one row per image.
 
-    `content` holds the images' headers, and the XMLs of those that have one; `classes` maps class names to numbers.
+    `content` holds the images' headers and annotations; `classes` maps class names to numbers.
     """
     heights, widths, components, formats = (content.headers[column :: len(Header._fields)] for column in range(4))
     real = np.array([heights, widths], np.float32).T
     if images.known is None:
-        annotated, counts, objects, stated = _from_xmls(images, content, classes)
+        owners = np.repeat(np.arange(len(real)), np.array(content.counts, np.int64))
+        edges = np.array(content.edges, np.float32).reshape(-1, 4)
+        objects = Annotated(owners, edges, class_numbers(content.names, classes))
+        stated = np.array(content.sizes, np.float32).reshape(-1, 2)
         sizes = sizes_of(stated, real.__getitem__)
+        annotated = np.array([path != "" for path in images.annotations])
     else:
         objects, stated = images.known, real
-        counts = np.bincount(objects.images, minlength=len(real))
-        annotated = counts > 0
         sizes = np.ones_like(real) if images.relative else real
+        annotated = np.bincount(objects.images, minlength=len(real)) > 0
+    counts = np.bincount(objects.images, minlength=len(real))
     boxes = targets(objects, images.labels, sizes)
     # What relative boxes are divided by is not the image's size.
-    states_size = is_stated(stated) & ~np.array([path.endswith(YOLO) for path in images.annotations], bool)
+    states_size = is_stated(stated) & (not FORMATS[images.form].relative)
     odd = {
         "not jpeg": np.array(formats) != "JPEG",
         "gray": np.array(components) == 1,
@@ -159,21 +166,3 @@ def tabulate(images: Images, content: RawAnnotations, classes: dict[str, int]) -
         **{name: stamps[column :: len(STAMPS)] for column, name in enumerate(STAMPS)},
     }
     return pa.table(columns, schema=SCHEMA)
-
-
-def _from_xmls(
-    images: Images, content: RawAnnotations, classes: dict[str, int]
-) -> tuple[np.ndarray, np.ndarray, Annotated, np.ndarray]:
-    """Returns whether each image has an XML (bool [n]), its number of objects (int64 [n]), the objects, and the stated
-    heights and widths (float32 [n, 2], 0 if not stated)."""
-    annotated = np.array([path != "" for path in images.annotations])
-    counts = np.zeros(len(annotated), np.int64)
-    counts[annotated] = content.counts
-    stated = np.zeros((len(annotated), 2), np.float32)
-    stated[annotated] = np.array(content.sizes, np.float32).reshape(-1, 2)
-    objects = Annotated(
-        np.repeat(np.arange(len(annotated)), counts),
-        np.array(content.edges, np.float32).reshape(-1, 4),
-        class_numbers(content.names, classes),
-    )
-    return annotated, counts, objects, stated

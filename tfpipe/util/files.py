@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
+from tfpipe.errors import ConfigError
 from tfpipe.util.retry import retried
 
 # Bytes per call; nearly every annotation is shorter.
@@ -84,6 +85,14 @@ def open_text(path: Path) -> TextIO:
 def read_text(path: Path) -> str:
     """Returns the text of a file that people write, in UTF-8; raises OSError or UnicodeDecodeError."""
     return path.read_text(encoding=WRITTEN)
+
+
+def text_of(path: Path, key: str = "") -> str:
+    """Reads a text as read_text does; raises ConfigError, which begins with `key`, if it cannot be read."""
+    try:
+        return read_text(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{key}{unreadable(path, error)}") from error
 
 
 def format_of(path: Path) -> str | None:

@@ -13,8 +13,8 @@ from tests.support.images import encoded, picture
 from tests.support.targets import BOX, CLASSES, LABEL, REAL, RELATIVE, STATED, WHOLE, targets_of_xmls, xml_of
 from tests.support.xmls import REFUSED, annotations
 from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
-from tfpipe.data.annotations.targets import KnownTargets, parse_targets
-from tfpipe.data.annotations.voc import find_objects
+from tfpipe.data.annotations.formats import parse_annotation
+from tfpipe.data.annotations.targets import KnownTargets, target_parser
 
 TEXT = xml_of([("n02", BOX), ("cow", BOX), ("n03", BOX)], STATED)
 
@@ -40,7 +40,7 @@ def test_without_a_stated_side_of_a_pixel_the_images_own_size_counts(stated):
 @given(annotations())
 def test_any_annotation_gives_boxes_inside_the_image(text):
     ((boxes, labels),) = targets_of_xmls([text], [LABEL], [REAL])
-    assert 1 <= len(boxes) <= max(1, len(find_objects(text.encode(), "").names)) and set(labels) == {LABEL}
+    assert 1 <= len(boxes) <= max(1, len(parse_annotation(text.encode(), "").names)) and set(labels) == {LABEL}
     edges = np.array(boxes)
     assert (edges >= 0).all() and (edges <= 1).all() and (edges[:, :2] < edges[:, 2:]).all()
 
@@ -62,7 +62,7 @@ def test_a_size_turned_by_exif_is_refused_of_xmls_and_of_known_boxes(
     boxes = Boxes(np.zeros(1, np.int32), np.float32([[0, 0, 1, 1]]), np.zeros(1, np.int32))
     known = KnownTargets(boxes, np.array([0, 1]), np.float32([stated]))
     xml = tf.constant([xml_of([("n02", (1, 2, 9, 9))], stated)]), ["a.xml"], tf.constant([LABEL]), size, [jpeg]
-    for find in (lambda: parse_targets(*xml, CLASSES), lambda: known.checked(tf.constant([0], tf.int64), size, [jpeg])):
+    for find in (lambda: target_parser(CLASSES)(*xml), lambda: known.checked(tf.constant([0], tf.int64), size, [jpeg])):
         if orientation < 5 or stated != (32, 24):
             assert len(find().boxes) == 1
             continue
@@ -73,7 +73,7 @@ def test_a_size_turned_by_exif_is_refused_of_xmls_and_of_known_boxes(
 @pytest.mark.parametrize("text", REFUSED)
 def test_the_error_is_that_of_the_reader_without_a_traceback(text):
     with pytest.raises(ValueError) as alone:
-        find_objects(text.encode() if isinstance(text, str) else text, "a.xml")
+        parse_annotation(text.encode() if isinstance(text, str) else text, "a.xml")
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         targets_of_xmls([TEXT, text, TEXT], [LABEL] * 3, [REAL] * 3)
     unescaped = re.sub(r"\\(['\"])", r"\1", caught.value.message)

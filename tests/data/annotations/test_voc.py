@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.support.xmls import CAT, LATIN_1, PASCAL_VOC, REFUSED, bndbox, note, sides, thing
-from tfpipe.data.annotations.parse import read_annotation
-from tfpipe.data.annotations.voc import VocObjects, find_objects
+from tfpipe.data.annotations.formats import parse_annotation, read_annotation
+from tfpipe.data.annotations.objects import Objects
 
 # Forms of XML that lxml refuses and a looser reader might not.
 ILL_FORMED = [
@@ -22,7 +22,7 @@ ILL_FORMED = [
 
 
 def read(text: str | bytes) -> tuple[list[str], list[list[float]], list[float]]:
-    found = find_objects(text.encode() if isinstance(text, str) else text, "a.xml")
+    found = parse_annotation(text.encode() if isinstance(text, str) else text, "a.xml")
     assert found.boxes.dtype == np.float32 and found.boxes.shape == (len(found.names), 4)
     return found.names, found.boxes.tolist(), found.size
 
@@ -31,7 +31,7 @@ def test_an_annotation_as_pascal_voc_has_it():
     names = ["person", "dining table"]
     assert read(PASCAL_VOC) == (names, [[240, 48, 371, 195.5], [12, 8, 498, 352]], [500, 353])
     edges = [240, 48, 371, 195.5, 12, 8, 498, 352]
-    assert find_objects(PASCAL_VOC.encode(), "") == VocObjects(names, edges, [500, 353])
+    assert parse_annotation(PASCAL_VOC.encode(), "") == Objects(names, edges, [500, 353])
 
 
 @pytest.mark.parametrize(

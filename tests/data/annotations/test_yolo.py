@@ -1,4 +1,4 @@
-"""YOLO's annotations: read as they are written, or refused by file and line; the same crops as of XMLs."""
+"""YOLO's annotations: read as they are written, or refused by file and line."""
 
 import json
 import re
@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.batches import assert_same, batches, elements
-from tests.support.routes import CLASSES, HEIGHT, SMALL, WIDTH, Sample, samples, write_files
+from tests.support.batches import assert_same, batches
+from tests.support.routes import CLASSES, SMALL, as_txt, samples, write_files
 from tests.support.server import serving
 from tfpipe import Config, Loader, World, load
 from tfpipe.config import make_config
-from tfpipe.data.annotations.parse import parse_annotation, read_annotation
+from tfpipe.data.annotations.formats import parse_annotation, read_annotation
 from tfpipe.data.annotations.yolo import class_names, data_folder
-from tfpipe.data.pipeline import build_dataset
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare.index import build_index
 from tfpipe.prepare.stage import stage
@@ -28,7 +27,7 @@ EDGES = st.tuples(*[st.integers(0, 64)] * 4).map(lambda edges: [edge / 64 for ed
 
 
 def objects_of(text: str | bytes) -> tuple[list[str | int], list[list[float]]]:
-    found = parse_annotation(text.encode() if isinstance(text, str) else text, "a/1.txt")
+    found = parse_annotation(text.encode() if isinstance(text, str) else text, "a/1.txt", "yolo")
     assert found.size == [1, 1], "the boxes are relative"
     return found.names, found.boxes.tolist()
 
@@ -91,7 +90,7 @@ def test_rounding_beyond_the_image_is_no_oddity() -> None:
 def test_another_line_is_refused_by_file_and_line(tmp_path: Path, line: str, accepted: str) -> None:
     (tmp_path / "1.txt").write_text(f"0 0.5 0.5 0.1 0.1\n\n{line}\n")
     with pytest.raises(ValueError, match=accepted) as caught:
-        read_annotation(str(tmp_path / "1.txt"))
+        read_annotation(str(tmp_path / "1.txt"), "yolo")
     assert str(caught.value).startswith(f'{tmp_path}/1.txt: line 3: received "{line}"; ')
 
 
@@ -100,23 +99,15 @@ def test_a_class_number_is_below_the_number_of_classes(classes: int, number: int
     """Lines that count from 1 would lose the last class, and give the others the next one's name."""
     text = f"{number} 0.5 0.5 0.1 0.1".encode()
     if number < classes:
-        assert parse_annotation(text, "1.txt", classes).names == [number]
+        assert parse_annotation(text, "1.txt", "yolo", classes).names == [number]
         return
     with pytest.raises(ValueError, match=rf"1\.txt: line 1: .*there are {classes} classes, whose numbers are 0 to"):
-        parse_annotation(text, "1.txt", classes)
-
-
-def as_txt(sample: Sample) -> str:
-    number = CLASSES.index(sample.label)
-    return "".join(
-        f"{number} {(x1 + x2) / 2 / WIDTH!r} {(y1 + y2) / 2 / HEIGHT!r} {(x2 - x1) / WIDTH!r} {(y2 - y1) / HEIGHT!r}\n"
-        for x1, y1, x2, y2 in sample.boxes
-    )
+        parse_annotation(text, "1.txt", "yolo", classes)
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Images with the same boxes in XMLs and in YOLO's form; every third image has neither, but one an empty .txt."""
+    """Images with boxes in YOLO's form; every third image has none, but one an empty .txt."""
     folder = tmp_path / "birds"
     folder.mkdir()
     write_files(folder, SAMPLES)
@@ -129,43 +120,9 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def config_of(root: Path, form: str, **keys: object) -> Config:
-    layout = "yolo" if form == "yolo" else {"images": "images", "annotations": "xmls"}
-    classes = str(root / "data.yaml") if form == "yolo" else list(CLASSES)
-    data = {**SMALL, "train_filelist": str(root / "images"), "layout": layout, "classes": classes}
+def config_of(root: Path, **keys: object) -> Config:
+    data = {**SMALL, "train_filelist": str(root / "images"), "layout": "yolo", "classes": str(root / "data.yaml")}
     return make_config({"data": {**data, "label_source": "object", **keys}})
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {},
-        {"label_source": "directory"},
-        {"unit": "box"},
-        {"crop": "random_resized", "flip": True},
-        {"targets": "boxes"},
-        {"targets": "boxes", "annotations": "index"},
-        {"annotations": "index"},
-    ],
-)
-def test_crops_and_boxes_are_those_of_xmls(root: Path, keys: dict) -> None:
-    found = []
-    for form in ("voc", "yolo"):
-        config = config_of(root, form, index=str(root.parent / form), **keys)
-        if "annotations" in keys:
-            odd = build_index(config.data, "train", World(), 1).odd
-            assert form == "voc" or odd == {"no object": 1}
-        found.append(list(elements(build_dataset(config).take(6))))
-    for one, other in zip(*map(flat, found), strict=True):
-        assert np.array_equal(one, other)
-
-
-def flat(batches: list) -> list[np.ndarray]:
-    """The arrays of batches, also those in tuples and dicts."""
-    if isinstance(batches, np.ndarray | np.generic):
-        return [np.asarray(batches)]
-    parts = batches.values() if isinstance(batches, dict) else batches
-    return [array for part in parts for array in flat(part)]
 
 
 def test_a_data_yaml_is_loaded(root: Path) -> None:
@@ -185,7 +142,7 @@ def test_check_and_training_name_a_bad_line(root: Path, by_url: bool) -> None:
         base = server.url if by_url else str(root)
         listed = root.parent / "train.txt"
         listed.write_text("".join(f"{base}/images/{each.label}/{each.name}.jpg\n" for each in SAMPLES))
-        config = config_of(root, "yolo", train_filelist=str(listed))
+        config = config_of(root, train_filelist=str(listed))
         (found,) = check(config.data, ["train"], World(), 1)
         named = {oddity.code: oddity.examples[0]["reason"] for oddity in found.oddities}
         line = f'{base}/labels/cat/004.txt: line 2: received "1 0.5 0.5 0.1"; it has 4 fields'
@@ -199,7 +156,7 @@ def test_lines_that_count_from_1_are_refused_by_name(root: Path, keys: dict) -> 
     last = next(sample for sample in SAMPLES if sample.label == CLASSES[2] and sample.boxes)
     path = root / "labels" / last.label / f"{last.name}.txt"
     path.write_text(re.sub(r"(?m)^2", "3", path.read_text()))
-    config = config_of(root, "yolo", index=str(root.parent), **keys)
+    config = config_of(root, index=str(root.parent), **keys)
     with pytest.raises(TfpipeError, match=rf"{path}: line 1: .*there are 3 classes"):
         if "annotations" in keys:
             build_index(config.data, "train", World(), 1)
@@ -214,16 +171,16 @@ def test_annotations_behind_urls_are_those_of_files(root: Path) -> None:
         found = []
         for base in (root, server.url):
             listed.write_text("".join(f"{base}/images/{each.label}/{each.name}.jpg\n" for each in SAMPLES))
-            found.append(batches(config_of(root, "yolo", train_filelist=str(listed)), count=4))
+            found.append(batches(config_of(root, train_filelist=str(listed)), count=4))
     assert_same(*found)
 
 
 def test_a_staged_copy_has_the_same_crops(root: Path) -> None:
-    config = config_of(root, "yolo")
+    config = config_of(root)
     stage(config.data, ["train"], root.parent / "copy", World())
     assert_same(
         batches(config, count=4),
-        batches(config_of(root, "yolo", train_filelist=str(root.parent / "copy/train.txt")), count=4),
+        batches(config_of(root, train_filelist=str(root.parent / "copy/train.txt")), count=4),
     )
 
 

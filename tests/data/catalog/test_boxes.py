@@ -19,7 +19,7 @@ from tests.support.targets import (
     write_xmls,
 )
 from tfpipe.data.annotations.cleaning import BY_OBJECT
-from tfpipe.data.annotations.parse import read_annotation
+from tfpipe.data.annotations.formats import read_annotation
 from tfpipe.data.catalog.boxes import with_boxes
 from tfpipe.data.catalog.layout import LocalFiles
 from tfpipe.data.catalog.paths import FileList

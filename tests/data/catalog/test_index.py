@@ -206,23 +206,6 @@ def test_a_large_index_is_loaded_without_a_loop(make: Callable[..., Config]) -> 
         assert boxes.boxes[offsets[image] : offsets[image + 1]].tolist() == row
 
 
-@pytest.mark.parametrize("lacking", [("width", "height"), ("height",)], ids=",".join)
-def test_an_index_without_the_sizes_of_images_is_read(
-    make: Callable[..., Config], monkeypatch: pytest.MonkeyPatch, lacking: tuple[str, ...]
-) -> None:
-    """No image is huge if the sizes are not known, whatever the others are like."""
-    monkeypatch.setattr(index, "HUGE", 0)  # any images are
-    made = build_index(make().data, "train", World(), processes=1)
-    key = pq.read_schema(made.path).metadata[b"tfpipe.fingerprint"].decode()
-    whole = load_index(made.path, key)
-    pq.write_table(pq.read_table(made.path).drop_columns(list(lacking)), made.path)
-    without = load_index(made.path, key)
-    assert (whole.uneven, without.uneven) == (True, False)
-    np.testing.assert_array_equal(without.annotated, whole.annotated)
-    for one, other in zip(without.boxes, whole.boxes, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 # ---- huge images -----------------------------------------------------------------------------------------------
 
 

@@ -5,11 +5,15 @@ import os
 import pytest
 
 from tfpipe.config import Layout
-from tfpipe.data.catalog.layout import LAYOUTS, annotation_folders, annotation_name, existing, find_layout
+from tfpipe.data.catalog.layout import LAYOUTS, LocalFiles, annotation_folders, annotation_name, existing, find_layout
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
 
 ILSVRC, VOC = LAYOUTS["ilsvrc"], LAYOUTS["voc"]
+
+
+def found_in(paths, layout):
+    return existing(FileList.of(paths), layout, LocalFiles(), show=False)
 
 
 def annotation_path(image: str, layout: Layout) -> str:
@@ -89,13 +93,13 @@ def test_existing_says_of_each_image_whether_it_has_an_xml(tmp_path):
         (tmp_path / "Annotations/CLS-LOC" / name).with_suffix(".xml").write_text("<annotation/>")
     (tmp_path / "Annotations/CLS-LOC/file").write_text("in a folder's place")
     paths = [f"{tmp_path}/Data/CLS-LOC/{name}.JPEG" for name in names]
-    found = existing(FileList.of(paths), ILSVRC)
+    found = found_in(paths, ILSVRC)
     assert found.dtype == bool and found.tolist() == [name in ("n01/a", "n02/c") for name in names]
 
 
 def test_without_any_annotation_folder_no_image_has_one(tmp_path):
-    assert existing(FileList.of([f"{tmp_path}/JPEGImages/a.jpg"] * 3), VOC).tolist() == [False] * 3
-    assert existing(FileList.of([]), VOC).tolist() == []
+    assert found_in([f"{tmp_path}/JPEGImages/a.jpg"] * 3, VOC).tolist() == [False] * 3
+    assert found_in([], VOC).tolist() == []
 
 
 def test_annotation_folders_are_beside_the_image_folders():
@@ -105,7 +109,7 @@ def test_annotation_folders_are_beside_the_image_folders():
 
 def test_the_first_image_outside_the_images_folder_is_named():
     paths = FileList.of(["/d/JPEGImages/1.jpg", "/d/2.jpg", "/e/3.jpg", "/d/4.jpg"])
-    for look in (annotation_folders, existing):
+    for look in (annotation_folders, lambda paths, layout: existing(paths, layout, LocalFiles(), show=False)):
         with pytest.raises(ConfigError, match=r'^/d/2\.jpg is in no folder "JPEGImages"'):
             look(paths, VOC)
 

@@ -55,7 +55,7 @@ def catalog() -> Catalog:
 def test_every_path_and_label_is_the_catalogs(catalog: Catalog, sent: bool) -> None:
     lookup = Lookup(catalog, sent=sent)
     found = tf.data.Dataset.range(len(catalog)).map(
-        lambda item: (lookup.path(item), lookup.annotation(item), lookup.label(item))
+        lambda item: (lookup.path(item), lookup.annotation(item), lookup._labels.at(item))
     )
     paths, xmls, labels = zip(*found.as_numpy_iterator(), strict=True)
     assert [path.decode() for path in paths] == list(catalog.paths)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.batches import assert_same, batches
+from tests.support.batches import assert_same
 from tfpipe import Config, World
 from tfpipe.data.catalog import lists, table
 from tfpipe.data.catalog import load as load_module
@@ -109,14 +109,6 @@ def test_the_order_is_the_same_item_for_item(
     monkeypatch.setattr(table, "SMALL_BYTES", 0)
     for world, expected in zip(worlds, held, strict=True):
         assert_same(visits(world), expected)
-
-
-def test_batches_of_a_mapped_catalog_are_the_same(make: Callable[..., Config], monkeypatch: pytest.MonkeyPatch) -> None:
-    config = make()
-    build_index(config.data, "train", World(), processes=1)
-    held = batches(config, "train", 4)
-    monkeypatch.setattr(table, "SMALL_BYTES", 0)
-    assert_same(batches(config, "train", 4), held)
 
 
 def test_test_data_and_its_label_file_are_shared_too(

@@ -15,7 +15,7 @@ from tests.support.ranks import check_interrupted
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.config import Config
-from tfpipe.data.annotations.parse import read_annotation
+from tfpipe.data.annotations.formats import read_annotation
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.catalog.lists import index_path, read_lists
 from tfpipe.data.catalog.paths import FileList

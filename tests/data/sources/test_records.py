@@ -38,7 +38,7 @@ def test_each_image_has_its_own_file_and_size(per_call: int) -> None:
     for each in elements:
         item = int(each.visit.item)
         assert each.jpeg == PICTURES[item] == split.image(item)
-        assert each.size.tolist() == [8 + item % 5, 10 + item % 3] and each.xml == b""
+        assert each.size.tolist() == [8 + item % 5, 10 + item % 3] and each.annotation == b""
 
 
 @pytest.mark.parametrize("error", [OSError("the disk is gone"), ValueError("no such key")])

@@ -17,14 +17,23 @@ from tests.support.server import serving
 from tests.support.targets import catalog_of, data_config
 from tfpipe import Cursor, Loader, World, make_config
 from tfpipe.cli import main
+from tfpipe.config.targets import KINDS
 from tfpipe.data.annotations.cleaning import Boxes
 from tfpipe.data.pipeline import build_batches
 from tfpipe.data.sources.files import FileSplit
-from tfpipe.data.targets.labels import choose_targets
+from tfpipe.data.targets.labels import TARGETS, choose_targets
 from tfpipe.errors import ConfigError
 
 RANDOM = {"crop": "random_resized", "random_resized": {"area": [0.3, 1]}, "flip": True}
 SIDES = (64, 48)
+# Shape, after the batch, and type of what comes with a crop, by the kind of data.targets.
+FORMS = {
+    "label": ((), np.int32),
+    "labels": ((3,), np.float32),
+    "number": ((), np.float32),
+    "boxes": ((3, 4), np.float32),
+    "mask": (SIDES, np.uint8),
+}
 TABLE = {"id": "id", "years": "age", "caption": "caption", "place": "place"}
 
 
@@ -240,14 +249,20 @@ def test_a_resume_on_other_ranks_continues_exactly(root: Path, form: str, kind: 
     assert seen > 12
 
 
-@pytest.mark.parametrize("kind", ["boxes", "labels", "mask", "number"])
-def test_a_cache_of_files_changes_nothing(root: Path, kind: str, tmp_path: Path) -> None:
-    columns = {"label": "age" if kind == "number" else "label"}
+def test_every_kind_is_tested() -> None:
+    assert FORMS.keys() == TARGETS.keys() == {*KINDS}
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_a_kind_has_its_form_and_a_cache_of_files_changes_nothing(root: Path, kind: str, tmp_path: Path) -> None:
+    columns = {"label": {"number": "age", "label": "path"}.get(kind, "label")}
+    keys = {"targets": kind, "columns": columns, "classes": None if kind == "label" else [*CLASSES]}
     for cache in ("memory", str(tmp_path)):
-        plain = config_of(root, "table", targets=kind, columns=columns)
-        cached = config_of(root, "table", targets=kind, columns=columns, cache=cache)
+        plain, cached = config_of(root, "table", **keys), config_of(root, "table", cache=cache, **keys)
         for batch, other in zip(first(plain, 7), first(cached, 7), strict=True):
             assert_equal(batch.data[1], other.data[1])
+            labels = batch.data[1][kind] if isinstance(batch.data[1], dict) else batch.data[1]
+            assert (labels.shape[1:], labels.dtype) == FORMS[kind]
 
 
 @pytest.mark.parametrize("kind", ["boxes", "labels"])

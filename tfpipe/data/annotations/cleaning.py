@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfpipe.data.annotations.voc import VocObjects
+from tfpipe.data.annotations.objects import Objects
 
 BY_OBJECT = -1
 """Label of an image whose objects have the labels."""
@@ -58,7 +58,7 @@ def class_numbers(names: Iterable[str | int], classes: Mapping[str, int]) -> np.
     return np.array(list(numbers), np.int32)
 
 
-def numbered(xmls: Sequence[VocObjects], classes: Mapping[str, int]) -> Annotated:
+def numbered(xmls: Sequence[Objects], classes: Mapping[str, int]) -> Annotated:
     """Returns the objects of n XMLs, one per image; `classes` maps class names to numbers."""
     return Annotated(
         np.repeat(np.arange(len(xmls)), [len(xml.names) for xml in xmls]),

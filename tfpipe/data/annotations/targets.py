@@ -2,14 +2,14 @@
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from tfpipe.data.annotations.cleaning import Boxes, numbered, sizes_of, targets
-from tfpipe.data.annotations.parse import parse_annotation
-from tfpipe.data.annotations.voc import NOTHING, VocObjects
+from tfpipe.data.annotations.formats import parse_annotation
+from tfpipe.data.annotations.objects import NOTHING, Objects
 from tfpipe.data.images.crops import Targets
 from tfpipe.data.images.headers import IS_TURNED, START, WITH_TURNED, check_turned
 from tfpipe.data.runtime.columns import columns
@@ -59,17 +59,17 @@ class KnownTargets:
             return Targets(*map(tf.identity, targets))
 
 
-def parse_targets(
-    texts: tf.Tensor, paths: tf.Tensor, labels: tf.Tensor, sizes: tf.Tensor, jpegs: tf.Tensor, classes: Sequence[str]
-) -> Targets:
-    """Parses n XMLs (string [n]; ignored if its path is "") and returns the boxes to crop, by Python: cleaning.targets.
+Parse = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], Targets]
+"""In graph: annotations of n images (string [n]), their paths (string [n], "" for no annotation), labels (int32 [n], or
+BY_OBJECT), sizes (int32 [n, 2]) and files (string [n]) -> the boxes to crop."""
 
-    `labels` (int32 [n]) are those of n images, or BY_OBJECT; `sizes` (int32 [n, 2]), their heights and widths, are used
-    if an XML does not state them; `jpegs` (string [n]) are the images' files; `classes` are in the numbers' order.
-    An XML takes 60 microseconds of CPU time, one call at a time (profiles/annotations.py); an index saves it.
 
-    Raises:
-        tf.errors.InvalidArgumentError: parse_annotation or check_turned refuses an XML; has its message.
+def target_parser(classes: Sequence[str], form: str = "voc") -> Parse:
+    """Returns an in-graph function that parses annotations of a format, by Python, as cleaning.targets uses them.
+
+    `classes` are in the numbers' order. An XML takes 60 microseconds of CPU time, one call at a time
+    (profiles/annotations.py); an index saves it. The function raises tf.errors.InvalidArgumentError with the message of
+    parse_annotation or check_turned if these refuse an annotation.
     """
     numbers = {name: number for number, name in enumerate(classes)}
     # lxml gives up the GIL for each XML, so threads that parse at once contend for it: two take 1.8 times the CPU time.
@@ -78,24 +78,25 @@ def parse_targets(
     def parse(
         texts: np.ndarray, paths: np.ndarray, labels: np.ndarray, sizes: np.ndarray, starts: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
-        names, xmls = list(map(os.fsdecode, paths.tolist())), list[VocObjects]()
+        names, found, problem = list(map(os.fsdecode, paths.tolist())), list[Objects](), ""
         try:
             with alone:
                 for text, path, real, start in zip(texts.tolist(), names, sizes.tolist(), starts, strict=True):
-                    xmls.append(parse_annotation(text, path, len(classes)) if path else NOTHING)
-                    check_turned(xmls[-1].size, real, path, lambda start=start: start)  # type: ignore[misc]
-            problem = ""
+                    found.append(parse_annotation(text, path, form, len(classes)) if path else NOTHING)
+                    check_turned(found[-1].size, real, path, lambda start=start: start)  # type: ignore[misc]
         except ValueError as error:
-            xmls, problem = [NOTHING] * len(texts), str(error)
-        stated = np.array([xml.size for xml in xmls], np.float32)
-        divisors = sizes_of(stated, sizes.__getitem__)
-        boxes = targets(numbered(xmls, numbers), labels, divisors)
+            found, problem = [NOTHING] * len(texts), str(error)
+        divisors = sizes_of(np.array([one.size for one in found], np.float32), sizes.__getitem__)
+        boxes = targets(numbered(found, numbers), labels, divisors)
         return boxes.images.astype(np.int64), boxes.boxes, boxes.labels, problem
 
-    types = [tf.int64, tf.float32, tf.int32, tf.string]
-    given = [texts, paths, labels, sizes, tf.strings.substr(jpegs, 0, START)]
-    *tensors, problem = tf.numpy_function(parse, given, types, stateful=False)
-    # Raised in Python, the error would carry a traceback instead of the message alone.
-    with tf.control_dependencies([tf.debugging.Assert(tf.equal(problem, ""), [problem])]):
-        shapes = ([None], [None, 4], [None])
-        return Targets(*(tf.ensure_shape(tensor, shape) for tensor, shape in zip(tensors, shapes, strict=True)))
+    def in_graph(texts: tf.Tensor, paths: tf.Tensor, labels: tf.Tensor, sizes: tf.Tensor, jpegs: tf.Tensor) -> Targets:
+        types = [tf.int64, tf.float32, tf.int32, tf.string]
+        given = [texts, paths, labels, sizes, tf.strings.substr(jpegs, 0, START)]
+        *tensors, problem = tf.numpy_function(parse, given, types, stateful=False)
+        # Raised in Python, the error would carry a traceback instead of the message alone.
+        with tf.control_dependencies([tf.debugging.Assert(tf.equal(problem, ""), [problem])]):
+            shapes = ([None], [None, 4], [None])
+            return Targets(*(tf.ensure_shape(tensor, shape) for tensor, shape in zip(tensors, shapes, strict=True)))
+
+    return in_graph

@@ -1,32 +1,23 @@
-"""Reads Pascal VOC XMLs with lxml; every path of an XML through tfpipe comes through `find_objects`.
+"""Reads Pascal VOC XMLs with lxml.
 
-It returns plain values, since creating an array for each of a million files would take as long as reading them.
-
-XMLs are untrusted input, so harmful ones are refused: larger than MAX_BYTES, with a document type (and so with custom
-entities, other files or network access), nested deeper than 256 tags, or with a number that cannot be in pixels.
+XMLs are untrusted input, so harmful ones are refused: with a document type (and so with custom entities, other files or
+network access), nested deeper than 256 tags, or with a number that cannot be in pixels.
 """
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
 
-import numpy as np
 from lxml import etree
+
+from tfpipe.data.annotations.objects import IS_NUMBER, Objects, are_relative
 
 EDGES = ("ymin", "xmin", "ymax", "xmax")
 SIDES = ("height", "width")
-# A typical annotation has a few hundred bytes; one with a thousand objects, a few hundred thousand.
-MAX_BYTES = 1_000_000
 # Exclusive upper bound of all numbers, in pixels: no image is so large.
 MOST = 1e9
-# How far beyond 1 a relative edge may reach: rounding makes 1.0000001 of 1.
-TOLERANCE = 0.01
 # Smaller numbers count as 0: divided by an image's size they may be denormal, which TensorFlow's threads take as 0.
 LEAST = 1e-20
 # XML's white space, which is less than Python's.
 BLANK = " \t\r\n"
-NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"
-IS_NUMBER = re.compile(NUMBER, re.ASCII).fullmatch
 # A text whose declaration can be read as ASCII is not in UTF-16; .NET writes such declarations into UTF-8 files.
 WRONG_DECLARATION = re.compile(rb"""(\xef\xbb\xbf)?<\?xml[^>]*encoding=["']utf-16["'][^>]*\?>""", re.IGNORECASE)
 PARSER = etree.XMLParser(
@@ -41,29 +32,14 @@ PARSER = etree.XMLParser(
 )
 
 
-class VocObjects(NamedTuple):
-    """Content of one XML, or of another annotation."""
-
-    names: list[str | int]  # class names of the objects, or the numbers of their classes
-    edges: list[float]  # ymin, xmin, ymax, xmax of each object in turn, in pixels, as annotated
-    size: list[float]  # height and width of the image in pixels, as annotated; 0 if not stated, 1 if edges are relative
-
-    @property
-    def boxes(self) -> np.ndarray:
-        """The edges as float32 [objects, 4]."""
-        return np.array(self.edges, np.float32).reshape(-1, 4)
-
-
-NOTHING = VocObjects([], [], [0.0, 0.0])
-
-
-def find_objects(text: bytes, path: str) -> VocObjects:
+def parse(text: bytes, path: str, classes: int = 0) -> Objects:
     """Reads the objects in an XML, without custom entities, network access or huge trees; 15 to 40 microseconds.
 
-    Raises ValueError if the text is not XML, not an annotation, larger than MAX_BYTES or has a document type, an object
-    lacks a name or a number, or boxes are not in pixels; the message names `path`.
+    Raises ValueError if the text is not XML, not an annotation or has a document type, an object lacks a name or a
+    number, or boxes are not in pixels; the message names `path`.
     """
-    root = _parse(text, path)
+    del classes  # named, so that all are accepted
+    root = _root(text, path)
     names: list[str | int] = []
     edges: list[float] = []
     sides: dict[str, str] = {}
@@ -88,22 +64,11 @@ def find_objects(text: bytes, path: str) -> VocObjects:
             f"{path}: all boxes are from 0 to 1, e.g. {edges[:4]} ({', '.join(EDGES)}), so relative to the image's "
             "size; accepted: boxes in pixels, or a <size> of width 1 and height 1"
         )
-    return VocObjects(names, edges, size)
+    return Objects(names, edges, size)
 
 
-def are_relative(edges: Sequence[float]) -> bool:
-    """Returns whether edges that should be in pixels are relative to the image's size.
-
-    That is if all are from 0 to 1 and some is no whole number; [0, 0, 1, 1] may be the first pixel.
-    """
-    within = len(edges) > 0 and max(edges) <= 1 + TOLERANCE and min(edges) >= -TOLERANCE
-    return within and any(edge != round(edge) for edge in edges)
-
-
-def _parse(text: bytes, path: str) -> etree._Element:
+def _root(text: bytes, path: str) -> etree._Element:
     """Returns the <annotation>."""
-    if len(text) > MAX_BYTES:
-        raise ValueError(f"{path} is too large for an annotation: {len(text)} bytes, at most {MAX_BYTES} are read")
     wrong = WRONG_DECLARATION.match(text)
     try:
         root = etree.fromstring(text[wrong.end() :] if wrong else text, PARSER)

@@ -7,9 +7,9 @@ polygon, relative to the image's size. Both are untrusted input, as XMLs are (an
 from pathlib import Path
 from typing import Any
 
-from tfpipe.data.annotations.voc import IS_NUMBER, MAX_BYTES, TOLERANCE, VocObjects
+from tfpipe.data.annotations.objects import IS_NUMBER, TOLERANCE, Objects
 from tfpipe.errors import ConfigError
-from tfpipe.util.files import read_text, unreadable
+from tfpipe.util.files import text_of
 
 SUFFIXES = (".yaml", ".yml")
 # The height and width that relative boxes are divided by.
@@ -20,14 +20,12 @@ ACCEPTED = '"class x_center y_center width height", or "class x1 y1 x2 y2 x3 y3 
 FIRST_FIVE = "keep the first five numbers of each line"
 
 
-def find_yolo_objects(text: bytes, path: str, classes: int = 0) -> VocObjects:
+def parse(text: bytes, path: str, classes: int = 0) -> Objects:
     """Reads the objects of a .txt, whose names are class numbers; a polygon's box is the smallest around its points.
 
     Raises ValueError if a line is anything else, its class is not below `classes` (0: any is), or a number is not
     relative to the image's size; the message names `path` and the line.
     """
-    if len(text) > MAX_BYTES:
-        raise ValueError(f"{path} is too large for an annotation: {len(text)} bytes, at most {MAX_BYTES} are read")
     names: list[str | int] = []
     edges: list[float] = []
     for number, line in enumerate(text.removeprefix(b"\xef\xbb\xbf").decode(errors="replace").split("\n"), 1):
@@ -39,7 +37,7 @@ def find_yolo_objects(text: bytes, path: str, classes: int = 0) -> VocObjects:
         except ValueError as error:
             raise ValueError(f'{path}: line {number}: received "{line.strip()[:80]}"; {error}') from None
         names.append(int(fields[0]))
-    return VocObjects(names, edges, RELATIVE)
+    return Objects(names, edges, RELATIVE)
 
 
 def _edges(fields: list[str], classes: int) -> list[float]:
@@ -80,9 +78,7 @@ def read_description(path: Path) -> dict[str, Any]:
     import yaml  # imported late: few runs need it
 
     try:
-        content = yaml.safe_load(read_text(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(unreadable(path, error)) from error
+        content = yaml.safe_load(text_of(path))
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{path} is not YAML: {error}") from error
     if not isinstance(content, dict):

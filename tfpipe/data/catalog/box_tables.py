@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfpipe.data.annotations.cleaning import BY_OBJECT
-from tfpipe.data.annotations.voc import IS_NUMBER, TOLERANCE, are_relative
+from tfpipe.data.annotations.objects import IS_NUMBER, TOLERANCE, are_relative
 from tfpipe.data.catalog.labels import is_kaggle, kaggle_row, named_twice
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes, left_out, numbered, sizes_of, targets
-from tfpipe.data.annotations.parse import parse_annotation
-from tfpipe.data.annotations.voc import VocObjects
+from tfpipe.data.annotations.formats import parse_annotation
+from tfpipe.data.annotations.objects import Objects
 from tfpipe.data.catalog.layout import Storage
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
@@ -56,10 +56,7 @@ def with_boxes(catalog: Catalog, storage: Storage | None, world: World) -> Catal
 
 
 def boxes_of(catalog: Catalog, storage: Storage | None, items: np.ndarray, *, show: bool) -> ReadBoxes:
-    """Reads the boxes of `items`, all of which have an XML; in several processes if they are MANY.
-
-    Raises ConfigError if an XML cannot be used; the message names it.
-    """
+    """Reads the boxes of `items`, all of which have an XML; errors as of with_boxes. Several processes read MANY."""
     ledger, stated = Ledger(), [np.zeros((0, 2), np.float32)]
     parts = [Boxes(np.zeros(0, np.int64), np.zeros((0, 4), np.float32), np.zeros(0, np.int32))]
     if not len(items):
@@ -69,9 +66,10 @@ def boxes_of(catalog: Catalog, storage: Storage | None, items: np.ndarray, *, sh
     numbers = {name: number for number, name in enumerate(catalog.classes)}
     chunks = [items[start : start + CHUNK] for start in range(0, len(items), CHUNK)]
     tasks = ([catalog.annotation(item) for item in chunk.tolist()] for chunk in chunks)
+    read = partial(read_objects, storage, catalog.annotation_format, len(numbers))
     processes = len(os.sched_getaffinity(0)) if len(items) > MANY else 1
     try:
-        chunk_xmls = parallel(partial(read_objects, storage, len(numbers)), tasks, processes, __name__)
+        chunk_xmls = parallel(read, tasks, processes, __name__)
         for chunk, xmls in zip(chunks, progress(chunk_xmls, len(chunks), "reading boxes", "chunk", show), strict=True):
             sizes = sizes_of(
                 np.array([xml.size for xml in xmls], np.float32),
@@ -94,14 +92,11 @@ def _real_sizes(storage: Storage, paths: FileList, items: np.ndarray, some: np.n
     return storage.sizes([paths[item] for item in items[some].tolist()])
 
 
-def read_objects(storage: Storage, classes: int, paths: list[str]) -> list[VocObjects]:
-    """Reads XMLs; an XML that is missing, if it may be, counts as one without objects.
+def read_objects(storage: Storage, form: str, classes: int, paths: list[str]) -> list[Objects]:
+    """Reads annotations as parse_annotation does; one that is missing, if it may be, counts as one without objects.
 
-    `classes` is the number of classes, 0 if there are none. Raises OSError, ValueError or TfpipeError if an XML cannot
-    be read, or is no annotation; the message names it.
+    Raises OSError, ValueError or TfpipeError if one cannot be read, or is no annotation; the message names it.
     """
-    texts = storage.contents(paths)
-    return [
-        VocObjects([], [], [1.0, 1.0]) if text is None else parse_annotation(text, path, classes)
-        for path, text in zip(paths, texts, strict=True)
-    ]
+    texts = zip(storage.contents(paths), paths, strict=True)
+    nothing = Objects([], [], [1.0, 1.0])
+    return [nothing if text is None else parse_annotation(text, path, form, classes) for text, path in texts]

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfpipe.config import DataConfig
 from tfpipe.config.section import NETRC
+from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.catalog.class_folders import (
     TESTS,
     class_level,
@@ -32,13 +34,13 @@ from tfpipe.util.progress import progress
 
 logger = logging.getLogger(__name__)
 
-JPEG_SUFFIXES = (".jpeg", ".jpg", ".jpe", ".jfif")
 VOC_SPLITS = ("train", "val", "test", "trainval")
 # Characters of lines read at a time.
 CHUNK_CHARS = 2**18
 # Python reads a byte of a file's name that is not UTF-8 as a surrogate.
 BREAKS_A_LINE = re.compile("[\r\n\ud800-\udfff]")
 LIST = "the filelist "
+NO_IMAGE = "no image in {0} or its folders; expected {0.name}/CLASS/*.jpg, a folder a class"
 HOW_TO_MAKE = "make one with: tfpipe filelist ROOT --out DIR"
 
 
@@ -105,6 +107,12 @@ class FolderRule(NamedTuple):
     level: int | None = None  # data.class_level
     labelled: bool = True  # whether something else has the labels, so that images need no class folders
 
+    @classmethod
+    def of(cls, config: DataConfig, split: str) -> "FolderRule":
+        """Returns the rule for a split."""
+        labelled = config.label_file_for(split) is not None or config.targets.kind in UNCLASSED
+        return cls(config.class_level, labelled or config.label_source == "object")
+
 
 LABELLED = FolderRule()
 
@@ -167,7 +175,7 @@ def read_folder(folder: Path, rule: FolderRule = LABELLED) -> FolderList:
     except OSError as error:
         raise ConfigError(f"cannot list the folder {folder}: {error.strerror}") from error
     if not images:
-        raise ConfigError(_no_image(folder))
+        raise ConfigError(NO_IMAGE.format(folder))
     _refuse_splits(folder, root, images)
     chosen = chosen_below(root, images, "train", rule, apart=True)
     ledger.update(chosen.ledger)
@@ -178,17 +186,13 @@ def read_folder(folder: Path, rule: FolderRule = LABELLED) -> FolderList:
 def _refuse_splits(folder: Path, root: str, images: Sequence[str]) -> None:
     """Raises ConfigError if folders below `folder` say that they hold training data, and test data."""
     folders = sorted({os.path.dirname(image)[len(root) + 1 :] + "/" for image in images})
-    roots = sorted({place.root for place in places_of(folders) if place.split})
-    tests = sorted({place.root for place in places_of(folders) if place.split in TESTS})
+    roots = {place.root: place.split for place in places_of(folders) if place.split}
+    tests = sorted(root for root, split in roots.items() if split in TESTS)
     if tests:
         raise ConfigError(
-            f"{folder} holds training and test data, by the names of its folders {listing(roots)}: name the folder of "
-            f"one split, e.g. {folder / tests[0]}"
+            f"{folder} holds training and test data, by the names of its folders {listing(sorted(roots))}: name the "
+            f"folder of one split, e.g. {folder / tests[0]}"
         )
-
-
-def _no_image(folder: Path) -> str:
-    return f"no image in {folder} or its folders; expected {folder.name}/CLASS/*.jpg, a folder a class"
 
 
 def read_lines(path: Path, show: bool = False) -> Iterator[list[str]]:
@@ -212,7 +216,7 @@ def check_filelists(paths: Iterable[Path | None]) -> None:
     errors = []
     for path in filter(None, paths):
         if path.is_dir():
-            errors += [] if has_image(path) else [_no_image(path)]
+            errors += [] if has_image(path) else [NO_IMAGE.format(path)]
             continue
         try:
             with open_text(path) as lines:
@@ -252,18 +256,18 @@ def scan(root: str | Path, show: bool = True) -> dict[str, list[str]]:
     ILSVRC tree has no training image, or a VOC list names a missing image.
     """
     root = Path(root).absolute()
-    for base in (root, root / "ILSVRC"):
-        if (base / "Data/CLS-LOC").is_dir():
-            return _scan_ilsvrc(base / "Data/CLS-LOC", show)
+    for images in (root / "Data/CLS-LOC", root / "ILSVRC/Data/CLS-LOC"):
+        if images.is_dir():
+            return _scan_ilsvrc(images, show)
     if (root / "JPEGImages").is_dir() and (root / "ImageSets/Main").is_dir():
         return _scan_voc(root)
     splits = _scan_class_folders(root, show) if root.is_dir() else {}
-    images = splits.get("train", [])
+    train = splits.get("train", [])
     for rule in LAYOUTS.values():
-        tree, separator, _ = "".join(images[:1]).partition(f"/{rule.images}/")
+        tree, separator, _ = "".join(train[:1]).partition(f"/{rule.images}/")
         if separator and Path(tree) != root:
             raise ConfigError(f"{root} holds a tree of its own, {tree}: give that instead")
-    if len({os.path.dirname(path) for path in images}) < 2:
+    if len({os.path.dirname(path) for path in train}) < 2:
         raise ConfigError(
             f"{root} is neither an ILSVRC tree (Data/CLS-LOC/train) nor a Pascal VOC one (JPEGImages, ImageSets/Main) "
             "nor does it hold class folders with images (CLASS/*.jpg or train/CLASS/*.jpg, of two classes or more)"
@@ -297,24 +301,17 @@ def _scan_class_folders(root: Path, show: bool) -> dict[str, list[str]]:
 
 
 def _scan_ilsvrc(images: Path, show: bool) -> dict[str, list[str]]:
-    splits = {}
-    for split in ("train", "val"):
-        if (images / split).is_dir():
-            splits[split] = _jpegs(images_below(images / split, Ledger(), show=show))
+    folders = {split: images / split for split in ("train", "val") if (images / split).is_dir()}
+    splits = {split: images_below(folder, Ledger(), show=show) for split, folder in folders.items()}
     if not splits.get("train"):
         raise ConfigError(f"no image below {images / 'train'}; expected WNID folders of .JPEG files")
     return splits
 
 
-def _jpegs(paths: list[str]) -> list[str]:
-    return [path for path in paths if path.lower().endswith(JPEG_SUFFIXES)]
-
-
 def _scan_voc(root: Path) -> dict[str, list[str]]:
-    by_name = {
-        os.path.splitext(os.path.basename(path))[0]: path
-        for path in _jpegs(images_below(root / "JPEGImages", Ledger()))
-    }
+    # Of x.jpg and x.png the list means x.jpg.
+    images = reversed(images_below(root / "JPEGImages", Ledger()))
+    by_name = {os.path.splitext(os.path.basename(path))[0]: path for path in images}
     splits = {}
     for split in VOC_SPLITS:
         names = root / "ImageSets/Main" / f"{split}.txt"

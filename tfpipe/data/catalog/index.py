@@ -1,20 +1,9 @@
 """The annotation index: one Parquet file with the content of all XMLs and image headers of a filelist.
 
 `tfpipe index` writes it (prepare/index.py), training reads it instead of the XMLs, and pandas or duckdb can query it.
-There is one row per image, in the list's order:
-
-    path        string   absolute path of the image
-    label       int32    class number; -1 if labels are per object
-    width       int32    of the image itself, in pixels, whatever the XML states
-    height      int32
-    components  int8     1 gray, 3 colour, 4 CMYK
-    format      string   "JPEG", "PNG" ..., whatever the file's name
-    annotated   bool     whether there is an XML, or a row in the box file (data.train_box_file)
-    boxes       list of float32 [4]: ymin, xmin, ymax, xmax in [0, 1], as training uses them (cleaning.targets)
-    box_labels  list of int32: class numbers of the boxes
-    odd         list of strings: anomalies of the image, keys of ODD
-    STAMPS      int64: size in bytes, and time of change in ns since 1970, of the image's file and of its XML; null if
-                there is no such file, and for URLs. Old indexes, and copies by `tfpipe stage`, lack these columns
+There is one row per image, in the list's order, with the columns SCHEMA; docs/formats.md describes them. `boxes` are as
+training uses them (cleaning.targets). STAMPS are null if there is no such file, and for URLs; copies by `tfpipe stage`
+lack these columns.
 
 The file's schema carries a fingerprint of everything that its content depends on, except the XMLs and images
 themselves: `tfpipe index --verify` compares those with STAMPS.
@@ -30,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tfpipe.config import DataConfig, Layout, WeightedList
+from tfpipe.config import DataConfig, Layout
 from tfpipe.data.annotations.cleaning import BY_OBJECT, LEFT_OUT, Boxes
 from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.paths import FileList
@@ -41,7 +30,7 @@ from tfpipe.util.files import sha256
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 MAKE = "tfpipe index -c CONFIG --split"
 FINGERPRINT = b"tfpipe.fingerprint"
 # Images are uneven if one in 200 has 16 times the pixels of the mean: decoding it takes half as long as all others of
@@ -87,8 +76,7 @@ def index_fingerprint(paths: FileList, classes: tuple[str, ...], labels: np.ndar
     read.
     """
     try:
-        # Without keys that have their defaults, so that indexes of earlier versions are still read.
-        about = source.model_dump(exclude_defaults=True) if isinstance(source, Layout) else {"file": sha256(source)}
+        about = source.model_dump() if isinstance(source, Layout) else {"file": sha256(source)}
         boxes = list(about.values())
     except OSError as error:
         raise ConfigError(f"cannot read {source}: {error.strerror}") from error
@@ -99,20 +87,14 @@ def index_fingerprint(paths: FileList, classes: tuple[str, ...], labels: np.ndar
 def load_index(path: Path, expected: str) -> Index | None:
     """Reads the index at `path`, in some 0.3 s for a million images; returns None if its fingerprint is not `expected`.
 
-    An index that another program has written may lack the columns SIDES: no image then counts as huge.
-
-    Raises:
-        OSError: the file cannot be read.
-        pyarrow.ArrowInvalid: the file is damaged, or not a Parquet file.
+    Raises OSError, and pyarrow.ArrowInvalid if the file is damaged or no Parquet file.
     """
     with pq.ParquetFile(path) as file:
         if (file.schema_arrow.metadata or {}).get(FINGERPRINT) != expected.encode():
             return None
-        # pyarrow leaves out the columns that the file lacks.
         table = file.read(["label", "annotated", "boxes", "box_labels", "odd", *SIDES])
-        left_out = _left_out(table, file) if {"path", "label", "odd"} <= {*file.schema_arrow.names} else {}
-    sides = [table[name].to_numpy() for name in SIDES if name in table.column_names]
-    return index_of(table)._replace(uneven=len(sides) == len(SIDES) and is_uneven(*sides), left_out=left_out)
+        left_out = _left_out(table, file)
+    return index_of(table)._replace(uneven=is_uneven(*(table[name].to_numpy() for name in SIDES)), left_out=left_out)
 
 
 def _left_out(table: pa.Table, file: pq.ParquetFile) -> dict[str, tuple[int, str]]:
@@ -126,23 +108,17 @@ def _left_out(table: pa.Table, file: pq.ParquetFile) -> dict[str, tuple[int, str
         # An object of an unknown class is its image's if images have the labels.
         if code in counts and (by_object or code != "class unknown"):
             row = int(np.searchsorted(ends, pc.index(codes, code).as_py(), "right"))
-            left_out[f"images with {reason}"] = counts[code], _path(file, row)
+            left_out[f"images with {reason}"] = counts[code], file.read(["path"])["path"][row].as_py()
     return left_out
-
-
-def _path(file: pq.ParquetFile, row: int) -> str:
-    """Returns an image's path, without reading those of all."""
-    for group in range(file.num_row_groups):
-        rows = file.metadata.row_group(group).num_rows
-        if row < rows:
-            return str(file.read_row_group(group, ["path"])["path"][row])
-        row -= rows
-    raise IndexError(row)
 
 
 def index_of(table: pa.Table) -> Index:
     """Converts a table with SCHEMA's columns "annotated", "boxes" and "box_labels" to arrays."""
-    return Index(table["annotated"].to_numpy(), boxes_in(table))
+    lists, labels = table["boxes"].combine_chunks(), table["box_labels"].combine_chunks()
+    counts = np.diff(lists.offsets.to_numpy())
+    images = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    edges = lists.flatten().flatten().to_numpy().reshape(-1, 4)
+    return Index(table["annotated"].to_numpy(), Boxes(images, edges, labels.flatten().to_numpy()))
 
 
 def is_uneven(widths: np.ndarray, heights: np.ndarray) -> bool:
@@ -153,14 +129,6 @@ def is_uneven(widths: np.ndarray, heights: np.ndarray) -> bool:
     some = slice(None, None, max(1, len(widths) // SAMPLED))
     pixels = widths[some].astype(np.float64) * heights[some]
     return bool(len(pixels)) and bool(np.quantile(pixels, 1 - FEW) >= HUGE * pixels.mean())
-
-
-def boxes_in(table: pa.Table) -> Boxes:
-    """Converts the columns "boxes" and "box_labels" of a table with a row per image to arrays."""
-    lists, labels = table["boxes"].combine_chunks(), table["box_labels"].combine_chunks()
-    counts = np.diff(lists.offsets.to_numpy())
-    images = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-    return Boxes(images, lists.flatten().flatten().to_numpy().reshape(-1, 4), labels.flatten().to_numpy())
 
 
 def box_columns(boxes: Boxes, count: int) -> dict[str, pa.Array]:
@@ -189,13 +157,12 @@ def copy_index(source: Path, target: Path, paths: FileList, key: str) -> None:
         pq.write_table(moved.replace_schema_metadata({FINGERPRINT: key}), partial, compression="zstd")
 
 
-def find_index(config: DataConfig, filelist: Path | list[WeightedList], expected: str) -> Index | None:
-    """Returns the index of `filelist` if there is one with the fingerprint `expected`; warns of a stale one.
+def find_index(config: DataConfig, split: str, expected: str) -> Index | None:
+    """Returns the index of a split if there is one with the fingerprint `expected`; warns of a stale one.
 
     Raises ConfigError if there is no usable index, but `data.annotations` is "index" or the boxes come from a box file.
     """
-    path = index_path(config, filelist)
-    split = "train" if filelist == config.train_filelist else "test"
+    path = index_path(config, config.filelist_for(split))
     needed = config.annotations == "index" or config.box_file_for(split) is not None
     try:
         index = load_index(path, expected)

@@ -18,7 +18,7 @@ from tfpipe.data.annotations import yolo
 from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
 from tfpipe.errors import ConfigError
-from tfpipe.util.files import read_text, unreadable
+from tfpipe.util.files import text_of
 
 KAGGLE_HEADER = "ImageId,PredictionString"
 WNID = re.compile(r"n\d{8}")
@@ -197,12 +197,7 @@ def image_labels(
     label_file: Path | None,
     folder_classes: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """Returns int32 [len(paths)]: each image's class number, or BY_OBJECT.
-
-    Labels come from `label_file` if it is given, otherwise from `data.label_source`; `folder_classes` are as in
-    class_table. Raises ConfigError if an image has
-    no label, or its label is not a class.
-    """
+    """Returns the numbers of find_labels; raises ConfigError, too, if an image's label is not a class."""
     labels = find_labels(paths, classes, config, label_file, folder_classes)
     if labels.unknown.size:
         first = int(labels.unknown[0])
@@ -221,9 +216,9 @@ def find_labels(
     label_file: Path | None,
     folder_classes: Sequence[str] | None = None,
 ) -> Labels:
-    """Returns the images' labels and which of them are not a class; see image_labels.
+    """Returns the images' labels: of `label_file` if it is given, otherwise of `data.label_source`.
 
-    Raises ConfigError if an image has no label, or `label_file` cannot be used.
+    `folder_classes` are as in class_table. Raises ConfigError if an image has no label, or the file cannot be used.
     """
     numbers = {name: number for number, name in enumerate(classes)}
     if label_file is not None:
@@ -249,7 +244,7 @@ def _read_classes(path: Path) -> list[str]:
     """
     if path.suffix.lower() in yolo.SUFFIXES:
         return yolo.class_names(path)
-    lines = [line.strip() for line in _read(path).splitlines() if line.strip()]
+    lines = [line.strip() for line in text_of(path).splitlines() if line.strip()]
     return [line.split()[0] if WNID.fullmatch(line.split()[0]) else line for line in lines]
 
 
@@ -258,13 +253,13 @@ def read_words(path: Path) -> dict[str, str]:
 
     Raises ConfigError if the file cannot be read.
     """
-    lines = (line.strip().split(maxsplit=1) for line in _read(path).splitlines())
+    lines = (line.strip().split(maxsplit=1) for line in text_of(path).splitlines())
     return {words[0]: words[1] for words in lines if len(words) == 2 and WNID.fullmatch(words[0])}
 
 
 def _from_file(paths: Sequence[str], label_file: Path, names: Collection[str]) -> list[str]:
     """Returns each path's label; `names` are the known labels."""
-    lines = [line.strip() for line in _read(label_file).splitlines() if line.strip()]
+    lines = [line.strip() for line in text_of(label_file).splitlines() if line.strip()]
     stems = [PurePath(path).stem for path in paths]
     twice = _first_repeated(stems)
     if twice is not None:
@@ -309,10 +304,3 @@ def named_twice(file: Path, stem: str) -> ConfigError:
 
 def _first_repeated(names: Sequence[str]) -> str | None:
     return next((name for name, count in Counter(names).items() if count > 1), None)
-
-
-def _read(path: Path) -> str:
-    try:
-        return read_text(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(unreadable(path, error)) from error

@@ -3,12 +3,14 @@
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from tfpipe.config import Layout
+from tfpipe.data.annotations import masks
+from tfpipe.data.annotations.formats import FORMATS
 from tfpipe.data.catalog.class_folders import SCAN_THREADS
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.images.headers import read_header
@@ -25,8 +27,8 @@ LAYOUTS = {
 }
 """Layouts that an image's path tells."""
 NAMED = {**LAYOUTS, "yolo": Layout(images="images", annotations="labels", format="yolo")}
-Listing = Callable[[list[str]], Iterator[set[str]]]
-"""Folders -> the base names in each, in turn; an empty set for a folder that does not exist."""
+# Ends of the names of annotations.
+SUFFIXES = tuple({form.suffix for form in FORMATS.values()})
 
 
 def find_layout(layout: str | Layout, paths: Sequence[str]) -> Layout:
@@ -75,55 +77,38 @@ def mask_paths(paths: FileList, layout: Layout | None) -> FileList:
     Raises ConfigError as annotation_folders, or if a mask would be its image.
     """
     folders = paths.folders if layout is None else annotation_folders(paths, layout)
-    masks = FileList.of(f"{folders[folder]}{name.rpartition('.')[0] or name}.png" for folder, name in paths.entries())
-    same = next((path for path, mask in zip(paths, masks, strict=True) if path == mask), None)
+    files = FileList.of(folders[folder] + annotation_name(name, masks.SUFFIX) for folder, name in paths.entries())
+    same = next((path for path, mask in zip(paths, files, strict=True) if path == mask), None)
     if same is not None:
         raise ConfigError(
             f"data.targets.masks: {same} is an image, and its mask would have the same name: keep masks in a folder of "
             'their own, and set masks to {"images": FOLDER, "annotations": FOLDER}'
         )
-    return masks
+    return files
 
 
 def is_optional(url: str) -> bool:
     """Returns whether a file may be missing: HTTP cannot list folders, so each image's XML is requested on trial."""
-    return url.startswith(("http://", "https://")) and url.endswith((".xml", ".txt"))
+    return url.startswith(("http://", "https://")) and url.endswith(SUFFIXES)
 
 
-def list_folders(folders: list[str]) -> Iterator[set[str]]:
-    """Yields the base names in each local folder, many listed at once; an empty set for one that does not exist."""
-    with ThreadPoolExecutor(SCAN_THREADS) as pool:
-        yield from pool.map(_names_in, folders)
-
-
-def existing(paths: FileList, layout: Layout, show: bool = False, listing: Listing = list_folders) -> np.ndarray:
+def existing(paths: FileList, layout: Layout, storage: "Storage", *, show: bool) -> np.ndarray:
     """Returns which images have an XML, as bool [len(paths)].
 
     Lists each annotation folder once: on a parallel file system this is a thousand times cheaper than a call per file.
-    HTTP cannot list folders, so every image behind HTTP counts as annotated. `listing` lists the XMLs' folders.
-
-    Raises:
-        ConfigError: as annotation_folders or `listing`.
-        FetchError: a folder behind a URL cannot be listed.
+    HTTP cannot list folders, so every image behind HTTP counts as annotated. Raises ConfigError as annotation_folders,
+    and FetchError if `storage` cannot list a folder.
     """
-    folders = annotation_folders(paths, layout)
-    optional = np.array([is_optional(f"{folder}{layout.suffix}") for folder in folders])[paths.folder]
+    folders, suffix = annotation_folders(paths, layout), FORMATS[layout.format].suffix
+    optional = np.array([is_optional(f"{folder}{suffix}") for folder in folders])[paths.folder]
     if optional.all():
         logger.info("HTTP cannot list folders: requests an XML with each image; without one uses the whole image")
         return optional
-    listed = _listed(listing(folders), len(folders), show)
-    if not listed:
+    listed = list(progress(storage.names(folders), len(folders), "looking for XMLs", "folder", show))
+    if not any(listed):
         return optional
-    empty: set[str] = set()
-    listings_of = [listed.get(number, empty) for number in range(len(folders))]
-    annotated = (annotation_name(name, layout.suffix) in listings_of[folder] for folder, name in paths.entries())
+    annotated = (annotation_name(name, suffix) in listed[folder] for folder, name in paths.entries())
     return np.fromiter(annotated, bool, len(paths)) | optional
-
-
-def _listed(listings: Iterable[set[str]], count: int, show: bool) -> dict[int, set[str]]:
-    """Returns the base names in each folder that is not empty, by the folder's number."""
-    shown = progress(listings, count, "looking for XMLs", "folder", show)
-    return {number: names for number, names in enumerate(shown) if names}
 
 
 @retried
@@ -154,7 +139,8 @@ class LocalFiles(Storage):
     """Files on a file system."""
 
     def names(self, folders: list[str]) -> Iterator[set[str]]:
-        return list_folders(folders)
+        with ThreadPoolExecutor(SCAN_THREADS) as pool:
+            yield from pool.map(_names_in, folders)
 
     def contents(self, paths: list[str]) -> Sequence[bytes | None]:
         return [read_whole(path) for path in paths]

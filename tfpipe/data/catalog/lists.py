@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 
 from tfpipe.config import DataConfig, WeightedList
-from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.catalog.filelist import LABELLED, FolderRule, read_filelist, read_folder
 from tfpipe.data.catalog.labels import folder_of
 from tfpipe.data.catalog.ledger import Ledger
@@ -27,18 +26,19 @@ class ReadList(NamedTuple):
 
     paths: FileList
     lists: tuple[MixedList, ...]  # which images are in which list; empty for a single one
-    classes: dict[str, str]  # class of each of the paths' folders that a folder, not a list, named
-    ledger: Ledger
+    folder_classes: list[str] | None  # class of each of paths.folders, if they are those of a folder's tree
+    ledger: Ledger  # what folders hold besides images
+    store: TableStore = TableStore([], [], World())  # of the list's tables
 
 
 def read_lists(filelist: Path | list[WeightedList], rule: FolderRule = LABELLED, *, show: bool = False) -> ReadList:
     """Reads one or several filelists, or lists folders by `rule`; `show` shows the progress."""
-    lists, classes, ledger = list[FileList](), dict[str, str](), Ledger()
+    lists, named, ledger = list[FileList](), dict[str, str](), Ledger()
     for path in paths_of(filelist):
         if path.is_dir():
             folder = read_folder(path, rule)
             lists.append(folder.paths)
-            classes |= zip(folder.paths.folders, folder.classes, strict=True)
+            named |= zip(folder.paths.folders, folder.classes, strict=True)
             ledger.update(folder.ledger)
         else:
             lists.append(_read_list(path, show))
@@ -47,8 +47,9 @@ def read_lists(filelist: Path | list[WeightedList], rule: FolderRule = LABELLED,
             "data.train_filelist mixes lists of URLs with lists of paths: copy the remote files first, with "
             "`tfpipe stage`"
         )
-    ends = np.cumsum([len(paths) for paths in lists]).tolist()
-    return ReadList(FileList.joined(lists), mixed(filelist, ends), classes, ledger)
+    paths, ends = FileList.joined(lists), np.cumsum([len(paths) for paths in lists]).tolist()
+    classes = [named.get(folder) or folder_of(folder) for folder in paths.folders] if named else None
+    return ReadList(paths, mixed(filelist, ends), classes, ledger)
 
 
 def _read_list(path: Path, show: bool) -> FileList:
@@ -69,17 +70,7 @@ def mixed(filelist: Path | list[WeightedList], ends: list[int]) -> tuple[MixedLi
     return () if isinstance(filelist, Path) else tuple(map(MixedList, spans, (entry.weight for entry in filelist)))
 
 
-class LoadedList(NamedTuple):
-    """The images of one or several filelists."""
-
-    paths: FileList
-    lists: tuple[MixedList, ...]  # which images are in which list; empty for a single one
-    store: TableStore  # of the list's tables
-    folder_classes: list[str] | None = None  # class of each of paths.folders, if they are those of a folder's tree
-    ledger: Ledger | None = None  # what folders hold besides images
-
-
-def load_list(config: DataConfig, split: str, world: World) -> LoadedList:
+def load_list(config: DataConfig, split: str, world: World) -> ReadList:
     """Reads the filelists of a split, or maps what another process has read of them; every rank must call.
 
     Raises ConfigError if a list cannot be used.
@@ -87,15 +78,12 @@ def load_list(config: DataConfig, split: str, world: World) -> LoadedList:
     # All ranks have the same images, even if some are added to a folder meanwhile.
     filelist = config.filelist_for(split)
     folder = any(path.is_dir() for path in paths_of(filelist))
-    by_folder = config.label_source == "directory" and config.label_file_for(split) is None
-    rule = FolderRule(config.class_level, labelled=not by_folder or config.targets.kind in UNCLASSED)
+    rule = FolderRule.of(config, split)
     files = world.from_rank0(lambda: stamped(paths_of(filelist)))
     store = TableStore([], files, world) if folder else store_of(config, paths_of(filelist), files, world)
     if not store.folders:
         found = world.from_rank0(lambda: read_lists(filelist, rule)) if folder else read_lists(filelist, rule)
-        named, folders = found.classes, found.paths.folders
-        classes = [named.get(path) or folder_of(path) for path in folders] if named else None
-        return LoadedList(found.paths, found.lists, store, classes, found.ledger)
+        return found._replace(store=store)
 
     def make(_: World) -> StoredTable:
         paths, lists = read_lists(filelist, show=world.rank == 0)[:2]
@@ -106,7 +94,7 @@ def load_list(config: DataConfig, split: str, world: World) -> LoadedList:
 
     table = store.table("list", {}, make)
     assert table is not None, "a list is always read"
-    return LoadedList(table_paths(table), mixed(filelist, table.values["ends"]), store)
+    return ReadList(table_paths(table), mixed(filelist, table.values["ends"]), None, Ledger(), store)
 
 
 def index_path(config: DataConfig, filelist: Path | list[WeightedList]) -> Path:

@@ -22,7 +22,7 @@ from tfpipe.data.catalog.layout import (
     mask_paths,
 )
 from tfpipe.data.catalog.ledger import Ledger
-from tfpipe.data.catalog.lists import LoadedList, index_path, load_list
+from tfpipe.data.catalog.lists import ReadList, index_path, load_list
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, TableStore, boxes_columns, table_boxes
 from tfpipe.data.catalog.types import Catalog, Index
@@ -49,8 +49,8 @@ def load_listed(config: DataConfig, split: str, world: World, storage_of: Callab
     folders, annotated = [""] * len(paths.folders), np.zeros(len(paths), bool)
     # Images without a class may have boxes of all.
     own = () if config.targets.kind in UNCLASSED else classes
-    catalog = Catalog(split, paths, folders, annotated, labels, own, lists=lists, display_name=name)
-    catalog = replace(catalog, ledger=listed.ledger or Ledger())
+    about: dict[str, Any] = {"lists": lists, "display_name": name, "ledger": listed.ledger}
+    catalog = Catalog(split, paths, folders, annotated, labels, own, **about)
     needs_boxes = config.uses_boxes(split)
     if reads_boxes(config, split, paths):
         catalog = _with_annotations(catalog, storage, config, store, settings)
@@ -70,7 +70,7 @@ def load_listed(config: DataConfig, split: str, world: World, storage_of: Callab
     return replace(catalog, classes=classes, by_box=by_box, masks=masks)
 
 
-def classes_of(config: DataConfig, split: str, listed: LoadedList, world: World = World()) -> tuple[str, ...]:
+def classes_of(config: DataConfig, split: str, listed: ReadList, world: World = World()) -> tuple[str, ...]:
     """Returns the class names, given the images of `split`; every rank of `world` must call."""
     # Test data has the class numbers of training data, so it may need the training list's folders.
     numbered = split == "train" or config.classes is not None
@@ -79,7 +79,7 @@ def classes_of(config: DataConfig, split: str, listed: LoadedList, world: World 
 
 
 def load_labels(
-    listed: LoadedList, classes: Sequence[str], config: DataConfig, split: str
+    listed: ReadList, classes: Sequence[str], config: DataConfig, split: str
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Returns the images' labels, int32 [n], and what they depend on besides the list; every rank must call.
 
@@ -96,39 +96,6 @@ def load_labels(
     table = store.table("labels", settings, make)
     assert table is not None, "labels are always found"
     return table.columns["labels"], settings
-
-
-def load_boxes(
-    store: TableStore, index: Path, source: Layout | Path, settings: dict[str, Any], find: Callable[[], Index | None]
-) -> Index | None:
-    """Returns the annotated images and boxes that `find()` reads from the file `index`; every rank must call.
-
-    None if `find` returns None: the index cannot be used. `source` is the layout or the box file, and `settings` what
-    the labels depend on.
-    """
-    boxes = source.model_dump(exclude_defaults=True) if isinstance(source, Layout) else store.stamps([source])
-    stamps = store.stamps([index])
-    if not store.folders or stamps[0][1].size is None:
-        return store.world.from_rank0(find)
-    made = False
-
-    def make(_: World) -> StoredTable | None:
-        nonlocal made
-        made, index = True, find()
-        if index is None:
-            return None
-        columns = {"annotated": index.annotated, "uneven": np.array([index.uneven])}
-        return StoredTable(
-            {"left_out": index.left_out}, {**columns, **boxes_columns(index.boxes, len(index.annotated))}
-        )
-
-    table = store.table("boxes", {**settings, "boxes": boxes, "the index": stamps, "columns": 3}, make)
-    if table is None:
-        return None
-    if not made and store.world.rank == 0:
-        logger.info("boxes are those of the index %s", index)
-    uneven = bool(table.columns["uneven"][0])
-    return Index(table.columns["annotated"], table_boxes(table), uneven, table.values["left_out"])
 
 
 def reads_boxes(config: DataConfig, split: str, paths: FileList) -> bool:
@@ -152,27 +119,57 @@ def may_have_annotations(config: DataConfig, split: str, paths: FileList) -> boo
 def _with_annotations(
     catalog: Catalog, storage: Storage, config: DataConfig, store: TableStore, settings: dict[str, Any]
 ) -> Catalog:
-    """Adds the index's boxes to the catalog or, without an index, which images have an XML."""
-    paths, world, filelist = catalog.paths, store.world, config.filelist_for(catalog.split)
+    """Adds the index's boxes to the catalog or, without an index, which images have an XML.
+
+    `settings` are what the labels depend on.
+    """
+    paths, world = catalog.paths, store.world
     source = config.box_file_for(catalog.split) or find_layout(config.layout, paths)
     if isinstance(source, Layout):
         folders = annotation_folders(paths, source)
-        catalog = replace(catalog, annotation_folders=folders, annotation_suffix=source.suffix)
+        catalog = replace(catalog, annotation_folders=folders, annotation_format=source.format)
+    path = index_path(config, config.filelist_for(catalog.split))
 
     def find() -> Index | None:
-        if config.annotations == "xml":
-            return None
-        if isinstance(source, Layout) and config.annotations == "auto" and not index_path(config, filelist).exists():
+        auto = isinstance(source, Layout) and config.annotations == "auto"
+        if config.annotations == "xml" or (auto and not path.exists()):
             return None
         # Imported late: pyarrow takes as long to import as a filelist takes to read.
         from tfpipe.data.catalog.index import find_index, index_fingerprint
 
-        return find_index(config, filelist, index_fingerprint(paths, catalog.classes, catalog.labels, source))
+        return find_index(config, catalog.split, index_fingerprint(paths, catalog.classes, catalog.labels, source))
 
-    index = load_boxes(store, index_path(config, filelist), source, settings, find)
+    index = _stored(store, path, settings | {"boxes": _about(source, store)}, find)
     if index is not None:
         ledger = Ledger(index.left_out)
         return replace(catalog, annotated=index.annotated, boxes=index.boxes, uneven=index.uneven, ledger=ledger)
     assert isinstance(source, Layout), "a table's boxes come from the index only, and find_index raises without one"
-    packed = world.from_rank0(lambda: np.packbits(existing(paths, source, world.rank == 0, storage.names)))
+    packed = world.from_rank0(lambda: np.packbits(existing(paths, source, storage, show=world.rank == 0)))
     return replace(catalog, annotated=np.unpackbits(packed, count=len(paths)).astype(bool))
+
+
+def _about(source: Layout | Path, store: TableStore) -> Any:
+    """Returns the layout or the stamp of the box file, as what is stored depends on it."""
+    return source.model_dump() if isinstance(source, Layout) else store.stamps([source])
+
+
+def _stored(store: TableStore, path: Path, settings: dict[str, Any], find: Callable[[], Index | None]) -> Index | None:
+    """Returns the index that `find` reads from `path`, mapped if it is stored; None if there is none to be used."""
+    stamps, made = store.stamps([path]), False
+    if not store.folders or stamps[0][1].size is None:
+        return store.world.from_rank0(find)
+
+    def make(_: World) -> StoredTable | None:
+        nonlocal made
+        made, index = True, find()
+        if index is None:
+            return None
+        columns = {"annotated": index.annotated, **boxes_columns(index.boxes, len(index.annotated))}
+        return StoredTable({"left_out": index.left_out, "uneven": index.uneven}, columns)
+
+    table = store.table("boxes", {**settings, "the index": stamps, "columns": 4}, make)
+    if table is None:
+        return None
+    if not made and store.world.rank == 0:
+        logger.info("boxes are those of the index %s", path)
+    return Index(table.columns["annotated"], table_boxes(table), table.values["uneven"], table.values["left_out"])

@@ -1,12 +1,15 @@
 """Looks up paths and labels of samples in the catalog, in graph."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfpipe.data.annotations.targets import KnownTargets
+from tfpipe.data.annotations.formats import FORMATS
+from tfpipe.data.annotations.targets import KnownTargets, target_parser
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.images.crops import Targets
 from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.runtime.columns import Lines, columns
 
@@ -17,7 +20,7 @@ class SamplePaths(NamedTuple):
     visit: SampleRef  # position in the stream, item, and number of the first crop wanted
     item: tf.Tensor  # int64: the image's number in the filelist
     path: tf.Tensor  # string
-    xml_path: tf.Tensor  # string, "" if there is no XML; with masks, the mask's path
+    annotation_path: tf.Tensor  # string: of its mask or XML; "" if there is none
     label: tf.Tensor  # int32: class number, or BY_OBJECT
 
 
@@ -37,16 +40,23 @@ class Paths:
         return tf.gather(self._folders, self.folder.at(items)) + self.names.at(items)
 
 
+def image_finder(catalog: Catalog, *, sent: bool) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns an in-graph function: samples (int64 [...]), which are images or boxes -> the images' numbers."""
+    boxes = catalog.sampled_boxes
+    if boxes is None:
+        return lambda samples: samples
+    (images,) = columns(boxes.images, sent=sent)
+    return lambda samples: tf.cast(images.at(samples), tf.int64)
+
+
 class Lookup:
     """The catalog's paths and labels, looked up in graph where they are in memory."""
 
     def __init__(self, catalog: Catalog, *, sent: bool = False) -> None:
         """Looks up in `catalog`; `sent`: the graph goes to other processes, which need the paths and labels in it."""
-        boxes = catalog.sampled_boxes
-        arrays = [catalog.annotated, catalog.labels, *([] if boxes is None else [boxes.images])]
-        self._annotated, self._labels, *images = columns(*arrays, sent=sent)
-        self._images = images[0] if images else None
-        self._suffix = catalog.annotation_suffix
+        self._annotated, self._labels = columns(catalog.annotated, catalog.labels, sent=sent)
+        self._image_of = image_finder(catalog, sent=sent)
+        self._suffix = FORMATS[catalog.annotation_format].suffix
         self._paths = Paths(catalog.paths, sent=sent)
         self._masks = None if catalog.masks is None else Paths(catalog.masks, sent=sent)
         with tf.init_scope(), tf.device("CPU"):
@@ -54,12 +64,8 @@ class Lookup:
 
     def sample_paths(self, visits: SampleRef) -> SamplePaths:
         """Returns the paths and labels of `visits`, whose fields are int64 [] or [k]."""
-        items = visits.item if self._images is None else tf.cast(self._images.at(visits.item), tf.int64)
-        return SamplePaths(visits, items, self.path(items), self.annotation(items), self.label(items))
-
-    def label(self, items: tf.Tensor) -> tf.Tensor:
-        """Returns int32 [...]: the labels of `items`, int64 [...]."""
-        return self._labels.at(items)
+        items = self._image_of(visits.item)
+        return SamplePaths(visits, items, self.path(items), self.annotation(items), self._labels.at(items))
 
     def path(self, items: tf.Tensor) -> tf.Tensor:
         """Returns string [...]: the paths of `items`, int64 [...]."""
@@ -75,10 +81,15 @@ class Lookup:
         return tf.where(self._annotated.at(items), tf.strings.join([folders, stems, self._suffix]), "")
 
 
-def known_targets(catalog: Catalog, *, sent: bool = False) -> KnownTargets | None:
-    """Returns the catalog's boxes, looked up in graph as by Lookup, None if the pipeline reads the XMLs."""
+def find_targets(catalog: Catalog, *, sent: bool = False) -> Callable[[Any, tf.Tensor], Targets]:
+    """Returns an in-graph function: (images as read, `Encoded` [n]; their sizes, int32 [n, 2]) -> the boxes to crop.
+
+    It looks up known boxes, or parses the annotations; `sent` as in Lookup.
+    """
     if catalog.boxes is None:
-        return None
+        parse = target_parser(catalog.classes, catalog.annotation_format)
+        return lambda images, sizes: parse(images.annotation, images.annotation_path, images.label, sizes, images.jpeg)
     stated = catalog.stated if catalog.stated is None or not catalog.by_box else catalog.stated[catalog.boxes.images]
     offsets = None if catalog.by_box else catalog.boxes.offsets(len(catalog))
-    return KnownTargets(catalog.boxes, offsets, stated, sent=sent)
+    known = KnownTargets(catalog.boxes, offsets, stated, sent=sent)
+    return lambda images, sizes: known.checked(images.visit.item, sizes, images.jpeg)

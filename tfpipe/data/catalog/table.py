@@ -245,7 +245,7 @@ class TableStore:
         for folder in filter(_is_trusted, self.folders):
             with suppress(OSError):  # another process may remove one meanwhile
                 for path in sorted(folder.glob(f"{kind}-*"), key=os.path.getmtime)[-1:]:
-                    change = made_from.change(_stored_text(path)) or "it is damaged"
+                    change = made_from.change(json.dumps(_made_from(path), sort_keys=True)) or "it is damaged"
                     logger.warning("%s is out of date: %s; it is made again", path, change)
         return None
 
@@ -291,8 +291,12 @@ class TableStore:
             shutil.rmtree(path, ignore_errors=True)
         current = dict(self.files)
         for path in folder.glob(f"{kind}-*") if self.must_store else ():
-            before = _stored_files(path)
-            if before is None or any(current.get(name, stamp) != stamp for name, stamp in before):
+            try:
+                before = [(name, Stamp(*fields)) for name, fields in _made_from(path)[1]]
+                stale = any(current.get(name, stamp) != stamp for name, stamp in before)
+            except (ValueError, LookupError, TypeError):  # damaged
+                stale = True
+            if stale:
                 shutil.rmtree(path, ignore_errors=True)
 
 
@@ -326,19 +330,11 @@ def stored_stems(config: DataConfig, paths: Sequence[Path | Any]) -> list[Path]:
     return [*([folder / stem] if isinstance(folder, Path) else []), _temporary_folder() / hashed]
 
 
-def _stored_text(folder: Path) -> str | None:
-    """Returns the text of MadeFrom of a stored table; None if it has none."""
+def _made_from(folder: Path) -> Any:
+    """Returns what a stored table was made from, as JSON has MadeFrom; None if it is damaged."""
     try:
-        return json.dumps(json.loads((folder / ABOUT).read_text(encoding="utf-8"))["made from"], sort_keys=True)
+        return json.loads((folder / ABOUT).read_text(encoding="utf-8"))["made from"]
     except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _stored_files(folder: Path) -> list[tuple[str, Stamp]] | None:
-    """Returns the files from which a stored table was made, as they were; None if it is damaged."""
-    try:
-        return [(str(name), Stamp(*fields)) for name, fields in json.loads(_stored_text(folder) or "")[1]]
-    except (ValueError, LookupError, TypeError):
         return None
 
 

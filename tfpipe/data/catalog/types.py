@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
+from tfpipe.data.annotations.formats import FORMATS
 from tfpipe.data.catalog.layout import annotation_name
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
@@ -101,8 +102,8 @@ class Catalog:
     stated: np.ndarray | None = None
     """float32 [n, 2]: heights and widths that `boxes` were divided by, as their source states them; None if it does not
     state any. Not those of relative boxes."""
-    annotation_suffix: str = ".xml"
-    """End of the names of the annotations; those that end in ".txt" are YOLO's."""
+    annotation_format: str = "voc"
+    """Format of the annotations, a key of FORMATS."""
     display_name: str = ""
     """Name of the data for a message."""
     ledger: Ledger = field(default_factory=Ledger)
@@ -166,4 +167,4 @@ class Catalog:
         folder = self.annotation_folders[self.paths.folder[item]]
         if not folder or not self.annotated[item]:
             return ""
-        return folder + annotation_name(self.paths.name(item), self.annotation_suffix)
+        return folder + annotation_name(self.paths.name(item), FORMATS[self.annotation_format].suffix)

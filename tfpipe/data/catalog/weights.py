@@ -10,7 +10,7 @@ from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.errors import ConfigError
-from tfpipe.util.files import read_text, unreadable
+from tfpipe.util.files import text_of
 
 
 def weighted(catalog: Catalog, config: DataConfig) -> Catalog:
@@ -40,10 +40,7 @@ def read_weights(path: Path, count: int) -> np.ndarray:
 
     Raises ConfigError if the file cannot be read, a line is no number, or there are more or fewer lines.
     """
-    try:
-        lines = read_text(path).split()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"data.sample_weights: {unreadable(path, error)}") from error
+    lines = text_of(path, "data.sample_weights: ").split()
     if len(lines) != count:
         raise ConfigError(
             f"data.sample_weights: {path} has {len(lines)} numbers for {count} training images; expected one per line "

@@ -45,7 +45,7 @@ def reader(split: Split) -> Callable[[SamplePaths], tuple[tf.Tensor, tf.Tensor]]
         return tf.cond(from_source, lambda: stores[kind].keep(item, path, read_file(path, kind)), lambda: contents)
 
     def load(image: SamplePaths) -> tuple[tf.Tensor, tf.Tensor]:
-        jpeg, item, path = read(image.item, image.path, ".jpg"), image.item, image.xml_path
+        jpeg, item, path = read(image.item, image.path, ".jpg"), image.item, image.annotation_path
         if not split.catalog.reads_annotations:
             return jpeg, tf.constant("")
         # The op in C takes "" too, and costs less than a condition.

@@ -79,10 +79,7 @@ def _says_classes(section: Mapping[str, Any]) -> bool:
 def _config(
     found: dict[str, Any], split: str, section: dict[str, Any], source: dict[str, Any], opened: OpenSource
 ) -> Config:
-    """Returns the config of data that was `found`; test data without a name for it are all data, with classes given.
-
-    Raises ConfigError if it is not valid, or there are no test data.
-    """
+    """Returns the config of data that was `found`; test data without a name for it are all data, with classes given."""
     if "source" not in found:
         if source:
             raise ConfigError(f"{next(iter(source))}: is for data.source, and {found['train_filelist']} is a filelist")

@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.catalog.class_folders import TESTS, images_below, whole_split
 from tfpipe.data.catalog.filelist import FolderList, FolderRule, chosen_below
 from tfpipe.data.catalog.labels import class_table, image_labels, in_test_share
@@ -116,10 +115,8 @@ class Folders(BaseSource):
         """Lists a split's folder, and chooses the images of the split."""
         root, share = self._root_of(split), self.about.test_share
         images, listed = self._listing if root == self.root else self._list(root)
-        config, apart, ledger = self.config, self.test_path is not None, Ledger(listed.counts)
-        labelled = config.label_file_for(split) is not None or config.targets.kind in UNCLASSED
-        kept = "train" if share is not None else split
-        chosen = chosen_below(str(root), images, kept, FolderRule(config.class_level, labelled), apart=apart)
+        apart, ledger, kept = self.test_path is not None, Ledger(listed.counts), "train" if share is not None else split
+        chosen = chosen_below(str(root), images, kept, FolderRule.of(self.config, split), apart=apart)
         if split == "train" or apart:
             ledger.update(chosen.ledger)
             chosen = chosen._replace(ledger=ledger)

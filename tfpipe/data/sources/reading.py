@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.locate import SamplePaths
+from tfpipe.data.catalog.locate import SamplePaths, image_finder
 from tfpipe.data.catalog.table import StoredTable
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.decode import choose_decoder
@@ -30,8 +30,8 @@ class Encoded(NamedTuple):
     visit: SampleRef  # position in the stream, item, and number of the first crop wanted
     jpeg: tf.Tensor  # string: the file's bytes
     size: tf.Tensor  # int32 [2]: height and width; 0: unknown until `measured` or a decoder looks
-    xml: tf.Tensor  # string: the XML's text, "" if there is none
-    xml_path: tf.Tensor  # string
+    annotation: tf.Tensor  # string: the file of its mask or XML; "" if there is none
+    annotation_path: tf.Tensor  # string
     label: tf.Tensor  # int32: class number, or BY_OBJECT
 
 
@@ -42,8 +42,9 @@ def read_in_graph(
 
     @stage("read")
     def read_one(image: SamplePaths) -> Encoded:
-        jpeg, xml = load(image)
-        return Encoded(image.visit, jpeg, tf.zeros(2, tf.int32), xml, image.xml_path, image.label)
+        jpeg, annotation = load(image)
+        size = tf.zeros(2, tf.int32)
+        return Encoded(image.visit, jpeg, size, annotation, image.annotation_path, image.label)
 
     dataset = waiting(dataset, read_one, calls_at_once(split.config, split.world).read)
     return dataset.ignore_errors() if split.config.on_error == "skip" else dataset
@@ -76,8 +77,8 @@ def read_by_python(
         shapes = ([*images.item.shape, *rest] for rest in ([], [2], [], []))
         # An exception raised in Python would be logged with a traceback, also when the process ends.
         with tf.control_dependencies([tf.debugging.Assert(tf.equal(problem, ""), [problem])]):
-            jpeg, size, xml, xml_path = map(tf.ensure_shape, tensors, shapes)
-        return Encoded(images.visit, jpeg, size, xml, xml_path, images.label)
+            jpeg, size, annotation, path = map(tf.ensure_shape, tensors, shapes)
+        return Encoded(images.visit, jpeg, size, annotation, path, images.label)
 
     if split.config.on_error == "skip":
         read_some = skip_failed_elements(read_some)
@@ -111,15 +112,12 @@ class EntryPoints:
 
     def __init__(self, table: StoredTable, catalog: Catalog) -> None:
         """Looks up in a table of find_entries."""
-        boxes = catalog.sampled_boxes
-        arrays = [table.columns["text"], table.columns["starts"], *([] if boxes is None else [boxes.images])]
-        text, starts, *images = columns(*arrays, sent=False)
-        self._lines, self._images = Lines(text, starts), images[0] if images else None
+        self._lines = Lines(*columns(table.columns["text"], table.columns["starts"], sent=False))
+        self._image_of = image_finder(catalog, sent=False)
 
     def at(self, items: tf.Tensor) -> tf.Tensor:
         """Returns string [n]: the entry points of the samples `items` (int64 [n]), "" for an image without any."""
-        images = items if self._images is None else tf.cast(self._images.at(items), tf.int64)
-        return self._lines.at(images)
+        return self._lines.at(self._image_of(items))
 
 
 def known_entries(config: DataConfig, catalog: Catalog, *, show: bool) -> EntryPoints | None:

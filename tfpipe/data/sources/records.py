@@ -23,8 +23,8 @@ class Loaded(NamedTuple):
 
     jpeg: np.ndarray  # bytes [n]
     size: np.ndarray  # int32 [n, 2]: heights and widths; 0 if no header states them
-    xml: np.ndarray  # bytes [n]: their XMLs, or their masks; "" for none
-    xml_path: np.ndarray  # str or bytes [n]: paths of these; "" for none
+    annotation: np.ndarray  # bytes [n]: their annotations, or their masks; "" for none
+    annotation_path: np.ndarray  # str or bytes [n]: paths of these; "" for none
 
 
 LoadImages = Callable[[np.ndarray], Loaded]

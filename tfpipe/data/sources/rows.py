@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from tfpipe.data.annotations.cleaning import is_stated, sizes_of
-from tfpipe.data.annotations.voc import TOLERANCE
+from tfpipe.data.annotations.cleaning import sizes_of
+from tfpipe.data.annotations.objects import TOLERANCE
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, paths_table, table_paths
@@ -95,13 +95,8 @@ class Rows(NamedTuple):
         """bool [n]: the images that have boxes."""
         return np.bincount(self.box_images, minlength=len(self.names)) > 0
 
-    @property
-    def unsized(self) -> np.ndarray:
-        """int64 [u]: numbers of the images that have boxes in pixels, but no size."""
-        return np.flatnonzero(self.annotated & ~is_stated(self.sizes)) if self.sizes is not None else np.zeros(0, int)
-
     def measured(self, real: Callable[[list[int]], Sequence[Sequence[float]]]) -> "Rows":
-        """Returns the images with a size for each that is `unsized`: that of its header, which `real` returns."""
+        """Returns the images with a size for each that has boxes in pixels but no size: by its header, from `real`."""
         if self.sizes is None:
             return self
         return self._replace(sizes=sizes_of(self.sizes, lambda items: real(items.tolist()), self.annotated))

@@ -52,8 +52,7 @@ class BaseSource(ABC):
     def open(self, split: str, world: World) -> Split:
         """Finds the images of `split`, "train" or "test", with their labels and boxes; every rank must call.
 
-        Raises:
-            ConfigError: the data is missing, damaged, or does not match the config.
+        Raises ConfigError if the data is missing, damaged, or does not match the config.
         """
 
 
@@ -62,11 +61,7 @@ class Source(BaseSource):
 
     @abstractmethod
     def catalog(self, split: str, world: World) -> Catalog:
-        """Returns what is known of `split`, "train" or "test", before the first image is read; every rank must call.
-
-        Raises:
-            ConfigError: the data is missing, damaged, or does not match the config.
-        """
+        """Returns what is known of `split` before the first image is read; errors and ranks as in `open`."""
 
     @abstractmethod
     def image(self, catalog: Catalog, item: int) -> bytes:

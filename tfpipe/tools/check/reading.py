@@ -20,8 +20,8 @@ import numpy as np
 from PIL import Image
 
 from tfpipe.data.annotations.cleaning import is_stated
-from tfpipe.data.annotations.parse import parse_annotation
-from tfpipe.data.annotations.voc import NOTHING, VocObjects
+from tfpipe.data.annotations.formats import parse_annotation
+from tfpipe.data.annotations.objects import NOTHING, Objects
 from tfpipe.data.images.damage import JPEG, Limits, describe, find_damage, kind_of_other, kind_of_picture
 from tfpipe.data.images.headers import Header, check_turned, header_of
 from tfpipe.data.sources.remote.fetcher import FetchError
@@ -67,7 +67,7 @@ class Note(NamedTuple):
 
     code: str = ""  # key of result.KINDS, "" for none
     reason: str = ""  # reason that training would stop; "" if it would not
-    objects: VocObjects = NOTHING
+    objects: Objects = NOTHING
 
 
 class Chunk(NamedTuple):
@@ -86,14 +86,14 @@ def look(chunk: Chunk, classes: dict[str, int], limits: Limits) -> list[Seen]:
     pictures = [_picture(file, path, limits) for file, path in zip(contents, images.paths, strict=True)]
     texts = map(attempt, repeat(_read_xml), images.annotations) if chunk.texts is None else chunk.texts
     parts = zip(texts, images.annotations, images.paths, contents, pictures, strict=True)
-    notes = [_annotation(text, xml, path, file, header, len(classes)) for text, xml, path, file, (_, header) in parts]
+    parse = partial(parse_annotation, form=images.form, classes=len(classes))
+    notes = [_annotation(text, xml, path, file, header, parse) for text, xml, path, file, (_, header) in parts]
     gone = [note.code == "no xml" for note in notes]
     images = images._replace(annotations=["" if no else xml for xml, no in zip(images.annotations, gone, strict=True)])
     rows = RawAnnotations()
-    for (_, header), note, xml in zip(pictures, notes, images.annotations, strict=True):
+    for (_, header), note in zip(pictures, notes, strict=True):
         rows.add_header(header or Header(1, 1, 3, "JPEG"))
-        if xml:
-            rows.add_objects(note.objects)
+        rows.add_objects(note.objects)
     odd = tabulate(images, rows, classes)["odd"].to_pylist()
     seen = [_together(*parts) for parts in zip(pictures, notes, odd, strict=True)]
     if chunk.stated is None:
@@ -165,14 +165,19 @@ def _is_turned(contents: bytes) -> bool:
 
 
 def _annotation(
-    text: Outcome | None, xml: str, image: str, contents: Outcome, header: Header | None, classes: int
+    text: Outcome | None,
+    xml: str,
+    image: str,
+    contents: Outcome,
+    header: Header | None,
+    parse: Callable[[bytes, str], Objects],
 ) -> Note:
     if text is None:
         return Note("no xml" if xml else "")
     try:
         if isinstance(text, Exception):
             raise text
-        objects = parse_annotation(text, xml, classes)
+        objects = parse(text, xml)
         if header is not None and isinstance(contents, bytes):
             check_turned(objects.size, header[:2], xml, lambda: contents)
     except (OSError, ValueError, FetchError) as error:

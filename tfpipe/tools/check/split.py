@@ -20,11 +20,11 @@ import numpy as np
 
 from tfpipe.config import DataConfig
 from tfpipe.config.targets import UNCLASSED
+from tfpipe.data.annotations.masks import read_mask
 from tfpipe.data.catalog.box_tables import BoxTable, read_box_table
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.catalog.labels import Labels, find_labels
 from tfpipe.data.catalog.layout import annotation_folders, existing, find_layout, mask_paths
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.lists import load_list
 from tfpipe.data.catalog.load import classes_of, reads_boxes
 from tfpipe.data.catalog.paths import FileList
@@ -188,17 +188,17 @@ def _listed(config: DataConfig, split: str, world: World) -> Subject:
     paths, classes = listed.paths, classes_of(config, split, listed, world)
     labels = find_labels(paths, classes, config, config.label_file_for(split), listed.folder_classes)
     none = np.zeros(len(paths), bool)
-    catalog = Catalog(split, paths, [""] * len(paths.folders), none, labels.numbers, classes)
-    catalog = replace(catalog, ledger=listed.ledger or Ledger())
+    folders = [""] * len(paths.folders)
+    catalog = Catalog(split, paths, folders, none, labels.numbers, classes, ledger=listed.ledger)
     reads, box_file, table = reads_boxes(config, split, paths), config.box_file_for(split), None
     if reads and box_file is not None:
         table = world.from_rank0(lambda: read_box_table(box_file, paths, labels.numbers, classes))
     elif reads:
         layout = find_layout(config.layout, paths)
-        names = storage_of(config, paths).names
-        annotated = world.from_rank0(lambda: existing(paths, layout, world.rank == 0, names))
+        storage = storage_of(config, paths)
+        annotated = world.from_rank0(lambda: existing(paths, layout, storage, show=world.rank == 0))
         folders = annotation_folders(paths, layout)
-        catalog = replace(catalog, annotation_folders=folders, annotated=annotated, annotation_suffix=layout.suffix)
+        catalog = replace(catalog, annotation_folders=folders, annotated=annotated, annotation_format=layout.format)
     if config.targets.kind == "mask":
         catalog = replace(catalog, masks=mask_paths(paths, config.targets.masks))
     return Subject(str(filelist), kind_of(paths)(config, catalog, world), reads, labels, table)
@@ -287,8 +287,6 @@ def _masked(split: Split, items: list[int], seen: list[Seen]) -> list[Seen]:
 
 def _mask_problem(split: Split, item: int) -> str:
     """Returns why the mask of an image that can be used cannot, with its path; "" if it can."""
-    from tfpipe.data.targets.masks import read_mask  # of TensorFlow, which other checks do not need
-
     path = split.catalog.annotation(item)
     try:
         read_mask(split.mask(item), header_of(split.image(item), split.name(item))[:2])

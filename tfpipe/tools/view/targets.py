@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from tfpipe.config import DataConfig
-from tfpipe.data.targets.masks import VOID
+from tfpipe.data.annotations.masks import VOID
 from tfpipe.tools.view.sheet import FAINT, Scene, Tile, class_color, draw_boxes, magnified
 
 # Share of a class's colour in the pixels that a mask says are of it.
@@ -30,10 +30,10 @@ def target_tiles(images: np.ndarray, labels: Any, names: Sequence[str], config: 
             case "labels":
                 classes = [names[number] for number in np.flatnonzero(row["labels"]).tolist()]
                 yield Tile(magnified(image), (*(classes or ["no class"]), *further))
-            case "number":
-                yield Tile(magnified(image), (_text(row["number"]), *further))
-            case _:
+            case "label":
                 yield tile_of(image, row["label"], names, further)
+            case _:
+                yield Tile(magnified(image), (_text(row[kind]), *further))
 
 
 def tile_of(image: np.ndarray, label: np.ndarray, names: Sequence[str], further: Sequence[str] = ()) -> Tile:

@@ -10,10 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import Config, DataConfig
-from tfpipe.data.annotations.targets import parse_targets
 from tfpipe.data.batch import weighed
 from tfpipe.data.catalog.labels import read_words
-from tfpipe.data.catalog.locate import known_targets
+from tfpipe.data.catalog.locate import find_targets
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.failures.batches import Batches
@@ -151,12 +150,7 @@ def find_scenes(split: Split, stream: Stream, count: int) -> list[Scene]:
     positions, crop_labels = (np.repeat(part, views, axis=0) for part in (crops.positions, crops.labels))
     numbers = np.arange(len(tiles)) % views if views > 1 else positions[:, 1]
     images: Encoded = next(Cancellable(encoded.batch(count)))
-    known = known_targets(catalog)
-    if known is None:
-        files = (images.xml, images.xml_path, images.label, images.size, images.jpeg)
-        targets = parse_targets(*files, catalog.classes)
-    else:
-        targets = known.at(images.visit.item)
+    targets = find_targets(catalog)(images, images.size)
     chosen = choose_windows(targets, images.size, images.visit.position, config, catalog.split, split.crops_objects)
     windows = from_first(chosen, images.visit.first_crop)
     framed, cut = _framed(split), _visible(windows.windows.numpy(), config, catalog.split)

@@ -24,7 +24,7 @@ from tests.support.server import Server, serving
 from tests.support.targets import catalog_of, data_config
 from tfpipe import Stream, World, build_dataset
 from tfpipe.config import Remote
-from tfpipe.data.catalog.layout import LAYOUTS, existing
+from tfpipe.data.catalog.layout import LAYOUTS, LocalFiles, existing
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.failures.diagnose import find_failure, to_named_error
@@ -204,7 +204,7 @@ def test_a_cache_of_files_is_refused(sample: SampleData, tmp_path: Path, server:
 
 def test_where_http_may_have_an_xml_nothing_is_asked(server: Server) -> None:
     paths = FileList.of([f"{server.url}/Data/CLS-LOC/train/n01/{number}.JPEG" for number in range(3)])
-    assert existing(paths, LAYOUTS["ilsvrc"]).all()
+    assert existing(paths, LAYOUTS["ilsvrc"], LocalFiles(), show=False).all()
     assert not server.asked
 
 

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfpipe.config.targets import UNCLASSED
-from tfpipe.data.annotations.voc import VocObjects, find_objects
+from tfpipe.data.annotations.formats import parse_annotation
+from tfpipe.data.annotations.objects import Objects
 from tfpipe.data.catalog.class_folders import SUFFIXES, why_left_out
 from tfpipe.data.catalog.filelist import Choice, FolderRule, chosen_folders
 from tfpipe.data.catalog.labels import class_table, folder_of, image_labels
@@ -244,10 +245,10 @@ def _with_boxes(
 ) -> Rows:
     """Returns images with the boxes of the XMLs of their name; counts XMLs of no image."""
     names = [name for name, *_ in images]
-    sizes, boxes = np.ones((len(images), 2), np.float32), dict[int, VocObjects]()
+    sizes, boxes = np.ones((len(images), 2), np.float32), dict[int, Objects]()
     with path.open("rb") as file:
         for item, xml in progress(_owners(names, xmls, ledger), len(xmls), "reading boxes", "XML", show):
-            boxes[item] = find_objects(read_member(file, xml), xml.name)
+            boxes[item] = parse_annotation(read_member(file, xml), xml.name)
             sizes[item] = boxes[item].size
         found = [(item, objects.boxes, objects.names) for item, objects in sorted(boxes.items())]
         rows = rows_of(path, images, map(folder_of, names), found, sizes)

@@ -15,7 +15,7 @@ from typing import IO
 import numpy as np
 
 from tfpipe.data.annotations.cleaning import BY_OBJECT
-from tfpipe.data.annotations.voc import find_objects
+from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.catalog.box_tables import find_images, read_box_table
 from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
@@ -129,7 +129,7 @@ def _parsed_members(file: Path) -> Rows | None:
 
 def parse(members: list[tuple[str, bytes]]) -> Rows:
     """Returns XMLs, each as an image of its name; raises ValueError that names the XML if one is no annotation."""
-    xmls = [find_objects(contents, name) for name, contents in members]
+    xmls = [parse_annotation(contents, name) for name, contents in members]
     objects = [(number, xml.boxes, xml.names) for number, xml in enumerate(xmls)]
     names = [Member(name, 0, 0) for name, _ in members]
     sizes = np.array([xml.size for xml in xmls], np.float32)

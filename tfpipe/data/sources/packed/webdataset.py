@@ -14,7 +14,7 @@ import numpy as np
 
 from tfpipe.config import Columns
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE
-from tfpipe.data.annotations.voc import find_objects
+from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.catalog.class_folders import SUFFIXES
 from tfpipe.data.catalog.labels import label_text
 from tfpipe.data.catalog.ledger import Ledger
@@ -200,7 +200,7 @@ def read_notes(file: IO[bytes], image: Member, notes: Mapping[str, Member], colu
     found, labels = Notes(extra=[None] * len(columns.extra)), dict[str, str | None]()
     for ending, member in notes.items():
         if ending == "xml":
-            objects = find_objects(read_member(file, member), member.name)
+            objects = parse_annotation(read_member(file, member), member.name)
             found = Notes(None, objects.boxes, list(map(label_text, objects.names)), objects.size, found.extra)
         elif ending in ("cls", "json"):
             try:

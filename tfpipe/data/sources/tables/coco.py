@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tfpipe.data.annotations.voc import are_relative
+from tfpipe.data.annotations.objects import are_relative
 from tfpipe.data.catalog.labels import label_text
+from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.sources.rows import Rows, Texts, as_edges, is_box
 from tfpipe.data.sources.tables.table import Table
 from tfpipe.errors import ConfigError
-from tfpipe.util.files import read_text, unreadable
+from tfpipe.util.files import text_of
 
 
 class Coco(Table):
@@ -35,17 +36,19 @@ def read_coco(path: Path) -> Rows:
     Raises ConfigError if it cannot be read, is of another kind, or an entry contradicts another; the message names it.
     """
     try:
-        content = json.loads(read_text(path))
+        content = json.loads(text_of(path, "data.source: "))
         names = _categories(content["categories"])
         images, numbers = _images(content["images"])
-        crowds = [_is_crowd(entry, number) for number, entry in enumerate(content["annotations"])]
-        objects = [entry for entry, is_crowd in zip(content["annotations"], crowds, strict=True) if not is_crowd]
+        ledger, objects = Ledger(), list[dict[str, Any]]()
+        for number, entry in enumerate(content["annotations"]):
+            if _is_crowd(entry, number):
+                ledger.add("boxes of crowds", _name(entry, number))
+            else:
+                objects.append(entry)
         owners, edges, texts = _objects(objects, numbers, names)
         sizes = np.array([[_side(image, side) for side in ("height", "width")] for image in images], np.float32)
         # Tools on Windows write its separator, which no name in a published data set has.
         paths = [image["file_name"].replace("\\", "/") for image in images]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"data.source: {unreadable(path, error)}") from error
     except Contradiction as error:
         raise ConfigError(f"data.source: {path}: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -69,7 +72,7 @@ def read_coco(path: Path) -> Rows:
         [str(path)],
         np.zeros(len(paths), np.int32),
         classes=[names[number] for number in sorted(names)],
-        left_out=_counted(crowds, content["annotations"]),
+        left_out=ledger.counts,
     )
 
 
@@ -125,14 +128,6 @@ def _is_crowd(entry: dict[str, Any], number: int) -> bool:
     if value not in (0, 1, "0", "1"):
         raise Contradiction(f"{_name(entry, number)}: received {value!r} as iscrowd; accepted: 0 or 1")
     return int(value) == 1
-
-
-def _counted(crowds: list[bool], entries: list[dict[str, Any]]) -> dict[str, tuple[int, str]]:
-    """Returns the count and an example of the crowds, as Ledger has them."""
-    if not any(crowds):
-        return {}
-    first = crowds.index(True)
-    return {"boxes of crowds": (sum(crowds), _name(entries[first], first))}
 
 
 def _objects(

@@ -46,16 +46,20 @@ class Column(NamedTuple):
 
 
 def find(table: pa.Table, name: str) -> pa.ChunkedArray | None:
-    """Returns a column, or with a name such as "image.path" a field of one; None if there is none.
-
-    The field of a list of structs is the list of their fields, as of a struct of lists.
-    """
-    first, *fields = name.split(".")
-    values = table[first] if first in table.column_names else None
-    for field in fields:
-        if values is not None:
-            values = _field(values, field)
-    return None if values is None else plain(values)
+    """Returns a column of a flattened table, or of one of lists of structs the field "objects.bbox"; None: neither."""
+    if name in table.column_names:
+        return plain(table[name])
+    head, _, field = name.rpartition(".")
+    values = find(table, head) if head else None
+    if values is None or not is_list(values.type):
+        return None
+    kind = values.type.value_type
+    if not pa.types.is_struct(kind) or kind.get_field_index(field) < 0:
+        return None
+    counts = pc.list_value_length(values).fill_null(0).to_numpy().astype(np.int64)
+    inner = pc.struct_field(pc.list_flatten(values), field)
+    inner = inner.combine_chunks() if isinstance(inner, pa.ChunkedArray) else inner
+    return plain(pa.chunked_array([pa.LargeListArray.from_arrays(np.append(0, np.cumsum(counts)), inner)]))
 
 
 def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -73,19 +77,6 @@ def _without_views(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_string_view(kind):
         return pa.large_string()
     return pa.large_binary() if pa.types.is_binary_view(kind) else kind
-
-
-def _field(values: pa.ChunkedArray, field: str) -> pa.ChunkedArray | None:
-    kind = values.type
-    if is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.get_field_index(field) >= 0:
-        counts = pc.list_value_length(values).fill_null(0).to_numpy().astype(np.int64)
-        offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int64())
-        inner = pc.struct_field(pc.list_flatten(values), field)
-        inner = inner.combine_chunks() if isinstance(inner, pa.ChunkedArray) else inner
-        return pa.chunked_array([pa.LargeListArray.from_arrays(offsets, inner)])
-    if pa.types.is_struct(kind) and kind.get_field_index(field) >= 0:
-        return pc.struct_field(values, field)
-    return None
 
 
 def is_list(kind: pa.DataType) -> bool:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tfpipe.config import Columns, DataConfig
-from tfpipe.config.targets import UNCLASSED
+from tfpipe.config.targets import OF_OBJECTS, UNCLASSED
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE
 from tfpipe.data.catalog.labels import label_text
 from tfpipe.data.sources.rows import NUMBER, Rows, Texts, as_edges, in_unit
@@ -100,7 +100,7 @@ def _rows(table: pa.Table, columns: Columns, path: Path, stored: bool, config: D
         raise missing(table, path, "label", columns.label)
     tagged = kind == "labels" and (find(table, columns.boxes) is None or (label and is_list(label.values.type)))
     tags = label if tagged else None
-    unused = tags or kind in UNCLASSED or (kind == "boxes" and by_object and not row_a_box)
+    unused = tags or kind in UNCLASSED or (kind in OF_OBJECTS and by_object and not row_a_box)
     labels, box_labels = (None, None) if unused or label is None else _labels(label, table.schema)
     labels = labels or Texts.of([None] * len(names))
     if tags:

@@ -70,10 +70,7 @@ def _shards(files: list[ImageBytes]) -> Shards:
 
 @retried
 def _located(path: Path, column: str, config: DataConfig) -> ImageBytes:
-    """Locates the images of a table, in a copy if they are encoded, which is made unless it is there.
-
-    Raises ConfigError if an image has no bytes, or the copy cannot be written.
-    """
+    """Locates the images of a table, in a copy if they are encoded, which is made unless it is there."""
     plain = _plain(path, column)
     if plain is not None:
         return plain

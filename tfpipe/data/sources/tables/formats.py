@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,12 +55,12 @@ def table_format(path: Path) -> Format:
 
 
 def read_table(path: Path, texts: Sequence[str], images: str = "") -> pa.Table:
-    """Reads all columns of a table but that of the images' bytes, `images`, and others of bytes that are no `texts`.
+    """Reads the columns that `columns_but_bytes` names; fields of structs are columns such as "image.path".
 
     The columns `texts` of a CSV are texts, since 007 is a name. Raises ConfigError if it cannot be read.
     """
     with opening(path):
-        table = _read(path, table_format(path), texts, images)
+        table = flattened(_read(path, table_format(path), texts, images))
     twice = [name for name, count in Counter(table.column_names).items() if count > 1]
     if twice:
         raise ConfigError(f'data.source: {path} has several columns "{twice[0]}": rename them, or leave them out')
@@ -137,12 +137,9 @@ def holds_bytes(path: Path, column: str) -> bool:
     if kind in ("csv", "json"):
         return False
     with opening(path):
-        return _any_in_parquet(path, column) if kind == "parquet" else _any_in_arrow(path, column)
-
-
-@retried
-def _any_in_arrow(path: Path, column: str) -> bool:
-    return any_bytes(open_arrow(path).table, column)
+        if kind == "parquet":
+            return _any_in_parquet(path, column)
+        return any_bytes(retried(open_arrow)(path).table, column)
 
 
 def any_bytes(table: pa.Table, column: str) -> bool:
@@ -204,13 +201,13 @@ def arrow_values(table: pa.Table, column: str) -> Iterator[pa.Array]:
 def is_of_bytes(schema: pa.Schema, column: str) -> bool:
     """Returns whether a column holds bytes, also as lists of uint8, or structs with a field "bytes" that does."""
     number = schema.get_field_index(column)
-    kind = schema.field(number).type if number >= 0 else None
-    if kind is not None and pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+    if number < 0:
+        return False
+    kind = schema.field(number).type
+    if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
         kind = kind.field("bytes").type
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    if kind is not None and any(test(kind) for test in lists) and pa.types.is_uint8(kind.value_type):
-        return True
-    return kind is not None and _is_bytes(kind)
+    return _is_bytes(kind) or (any(test(kind) for test in lists) and pa.types.is_uint8(kind.value_type))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
@@ -220,31 +217,21 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 def without_bytes(table: pa.Table, texts: Sequence[str], images: str) -> pa.Table:
     """Returns the columns of a table, and the fields of its structs, that columns_but_bytes names."""
-    kept, columns = set(columns_but_bytes(table.schema, texts, images)), dict[str, Any]()
-    for field in table.schema:
-        fields = field.type if _has_fields(field) else []
-        names = [inner.name for inner in fields if f"{field.name}.{inner.name}" in kept]
-        if field.name in kept or (names and len(names) == field.type.num_fields):
-            columns[field.name] = table[field.name]
-        elif names:
-            chunks = [[pc.struct_field(chunk, name) for name in names] for chunk in table[field.name].chunks]
-            columns[field.name] = pa.chunked_array([pa.StructArray.from_arrays(parts, names) for parts in chunks])
-    return pa.table(columns).replace_schema_metadata(table.schema.metadata)
+    return flattened(table).select(columns_but_bytes(table.schema, texts, images))
 
 
 def columns_but_bytes(schema: pa.Schema, texts: Sequence[str], images: str) -> list[str]:
     """Returns the names of columns, and of structs' fields, but those of bytes: images', and others but `texts`."""
     of_images = leaf_of(schema, images) if is_of_bytes(schema, images) else None
-    names = []
-    for field in schema:
-        inner = field.type if _has_fields(field) else [field]
-        prefix = f"{field.name}." if _has_fields(field) else ""
-        for part in inner:
-            name = f"{prefix}{part.name}"
-            if name != of_images and (not _is_bytes(part.type) or (name in texts and name != images)):
-                names.append(name)
-    return names
+    return [
+        field.name
+        for field in flattened(schema.empty_table()).schema
+        if field.name != of_images and (not _is_bytes(field.type) or (field.name in texts and field.name != images))
+    ]
 
 
-def _has_fields(field: pa.Field) -> bool:
-    return bool(pa.types.is_struct(field.type) and field.type.num_fields)
+def flattened(table: pa.Table) -> pa.Table:
+    """Returns a table with the fields of structs as columns: "image.path"."""
+    while any(pa.types.is_struct(kind) and kind.num_fields for kind in table.schema.types):
+        table = table.flatten()
+    return table

@@ -15,7 +15,7 @@ from tfpipe.data.sources.remote.url_path import AnyPath
 from tfpipe.data.sources.rows import Rows
 from tfpipe.data.sources.tables.contents import byte_ranges
 from tfpipe.data.sources.tables.formats import any_bytes, arrow_values, without_bytes
-from tfpipe.data.sources.tables.table import Table, TableImages
+from tfpipe.data.sources.tables.table import Table
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
@@ -43,7 +43,7 @@ class MemoryTable(NamedTuple):
     order: np.ndarray | None = None  # int64 [n]: rows of the table that count, in their order; None: all
 
 
-class ArrowImages(TableImages):
+class ArrowImages:
     """The files of images in a column of bytes, which may be mapped from a disk."""
 
     def __init__(self, table: MemoryTable, column: str) -> None:
@@ -53,6 +53,7 @@ class ArrowImages(TableImages):
         self._ends = np.cumsum([len(starts) - 1 for starts, _ in self._parts])
 
     def contents(self, item: int) -> bytes:
+        """Returns the file of image `item`."""
         row = item if self._order is None else int(self._order[item])
         part = int(np.searchsorted(self._ends, row, side="right"))
         starts, data = self._parts[part]

@@ -2,10 +2,11 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,16 +35,6 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
 logger = logging.getLogger(__name__)
-
-
-class TableImages(Protocol):
-    """Images that tables hold."""
-
-    origin: Callable[[int], str] | None = None
-    """An image's number -> the place of its bytes, for a message; None if its name says it."""
-
-    def contents(self, item: int) -> bytes:
-        """Returns the file of image `item`."""
 
 
 class Table(BaseSource):
@@ -133,9 +124,8 @@ class Table(BaseSource):
         if len(rows.boxes):
             unit = "relative to the images' sizes" if rows.sizes is None else "in pixels"
             logger.info("%s: the boxes of the %s data are %s", listed[0], split, unit)
-        if rows.unsized.size:
-            sizes = world.from_rank0(lambda: self._measured(rows, images, world.rank == 0).sizes)
-            rows = rows._replace(sizes=sizes)
+        read = partial(self._sizes, rows, images, show=world.rank == 0)
+        rows = rows.measured(lambda items: world.from_rank0(lambda: read(items)))
         classes = classes_of(self.config, train, self.display_name)
         catalog = catalog_of(self.config, split, rows, classes, name)
         if split == "train":
@@ -155,14 +145,14 @@ class Table(BaseSource):
             return world.from_rank0(lambda: self.rows(files.paths, self.stored(files.paths)))
 
     def images(self, tables: Sequence[Path], rows: Rows, world: World) -> Any:
-        """Locates the images of `rows` that tables hold, `TableImages` for split_of; every rank must call."""
+        """Locates the images of `rows` that tables hold, for split_of; every rank must call."""
         return locate(tables, self.about.columns.bytes, self.config, world)
 
     def split_of(self, catalog: Catalog, world: World, images: Any) -> Split:
         """Returns the split whose images are those of `images`."""
         if isinstance(images, Shards):
             return ShardSplit(self.config, catalog, world, images)
-        return OwnSplit(self.config, catalog, world, images.contents, images.origin)
+        return OwnSplit(self.config, catalog, world, images.contents, getattr(images, "origin", None))
 
     def stored(self, tables: Sequence[Path]) -> bool:
         """Returns whether the tables hold the images' bytes.
@@ -178,17 +168,16 @@ class Table(BaseSource):
             )
         return bool(holding)
 
-    def _measured(self, rows: Rows, images: TableImages | None, show: bool) -> Rows:
-        """Returns rows with the sizes that the table lacks, read from the images' headers; raises ConfigError."""
+    def _sizes(self, rows: Rows, images: Any, items: list[int], *, show: bool) -> list[Sequence[float]]:
+        """Returns heights and widths that the table lacks, from the images' headers; raises ConfigError."""
         storage = storage_of(self.config, FileList.of(rows.names)) if images is None else None
 
         def sizes_of(items: list[int]) -> Sequence[Sequence[float]]:
             if storage is not None:
                 return storage.sizes([rows.names[item] for item in items]).tolist()
-            assert images is not None, "else there is a storage"
             return [header_of(images.contents(item), rows.origin(item))[:2] for item in items]
 
-        return rows.measured(lambda items: rows.read_sizes(items, sizes_of, show=show))
+        return rows.read_sizes(items, sizes_of, show=show)
 
     def read(self, path: Path, texts: Sequence[str], images: str) -> pa.Table:
         """Reads the columns of a table as formats.read_table does."""
