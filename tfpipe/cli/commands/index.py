@@ -6,13 +6,13 @@ needs. Under mpirun or srun, all ranks share the work. An interrupted build cont
 
 import argparse
 
-from tfpipe.cli.arguments import add_config, add_processes, add_split, launched_world, read_config, shared, splits
+from tfpipe.cli import arguments as cli
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_config(parser)
-    add_split(parser)
-    add_processes(parser)
+    cli.add_config(parser)
+    cli.add_split(parser)
+    cli.add_processes(parser)
     other = parser.add_mutually_exclusive_group()
     other.add_argument(
         "--verify", action="store_true", help="compare files with the index instead, by size and time of change"
@@ -28,9 +28,9 @@ def run(args: argparse.Namespace) -> None:
     from tfpipe.prepare.entries import build_entries
     from tfpipe.prepare.index import build_index, verify_index
 
-    config = read_config(args).data
-    world = launched_world(shared(args, config))
-    for split in splits(args.split, config):
+    config = cli.read_config(args).data
+    world = cli.launched_world(cli.shared(args, config))
+    for split in cli.splits(args.split, config):
         if args.entry_points:
             found = build_entries(config, split, world, args.processes)
             if world.rank == 0:
