@@ -12,7 +12,7 @@ try:
 except ImportError as error:
     raise ImportError(f"tfpipe.torch needs PyTorch ({error}): pip install 'tfpipe[torch]'") from error
 
-from tfpipe.interop.triton import load_triton
+from tfpipe.util.imports import load_triton
 
 load_triton()
 

@@ -41,8 +41,8 @@ from tfpipe.tools.measure import (
 from tfpipe.tools.report.diagnosis import ChainFigures, StageCost
 from tfpipe.tools.report.runs import PIPELINE_FILE
 from tfpipe.util.json_text import to_json
-from tfpipe.util.memory import private_memory
 from tfpipe.util.progress import progress
+from tfpipe.util.resources import private_memory
 from tfpipe.util.retry import retried
 
 PIPELINE, LIMIT = "pipeline", "limit"

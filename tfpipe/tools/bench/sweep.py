@@ -14,7 +14,7 @@ from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.bench import BenchPlan
 from tfpipe.tools.bench.headspace import from_memory, headspace, training_step
 from tfpipe.tools.measure import Pipelines, Segment, Spread, in_turns, ratio_of, spread_of
-from tfpipe.tools.output import extent, line
+from tfpipe.util.console import extent, line
 
 # A rate this much below the best one is as good: turns differ more.
 AS_GOOD = 0.03

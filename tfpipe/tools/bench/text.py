@@ -10,8 +10,8 @@ from tfpipe.tools.bench.headspace import REPLAY, TRAINING
 from tfpipe.tools.bench.machine import Machine
 from tfpipe.tools.bench.ranks import RanksReport
 from tfpipe.tools.measure import Spread, spread, spread_of
-from tfpipe.tools.output import autotuned, extent, line
 from tfpipe.tools.report.diagnosis import diagnose_chains
+from tfpipe.util.console import autotuned, extent, line
 
 WIDTHS = (22, 10, 20)
 HEADER = line(WIDTHS, "", "images/s", "min to max")

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.tools.output import line, plain
+from tfpipe.util.console import line, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,7 +19,7 @@ from tfpipe.training.monitor.metrics import append
 from tfpipe.training.monitor.record import Logs, Record, Throughput
 from tfpipe.training.monitor.samples import SampleCounter
 from tfpipe.training.monitor.stragglers import describe_stragglers, find_straggler
-from tfpipe.util.schedstat import queued_s, queued_since
+from tfpipe.util.resources import queued_s, queued_since
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from tfpipe.data.sources.packed.mmap import Mapped, map_files
 from tfpipe.data.sources.packed.shards import CUT, Shards
 from tfpipe.errors import TfpipeError
 from tfpipe.native import native
-from tfpipe.util.memory import free_memory
 from tfpipe.util.open_files import OpenFiles
+from tfpipe.util.resources import free_memory
 from tfpipe.util.retry import retried
 
 Fill = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
