@@ -157,10 +157,8 @@ DATA: tuple[Conflict, ...] = (
       for key, kinds, use in (("crop", _BOXES, '"boxes" or "random_resized"'), ("test_crop", _BOXES, '"boxes"'),
                               ("views[].crop", "label", '"random_resized"'))),
     *(Conflict(f"targets.{key}", SET, "targets.kind", lambda kind: kind != "boxes", 'it is for "boxes"', f"omit {key}")
-      for key in ("box_unit", "min_visible", "max_boxes", "ragged")),
+      for key in ("box_unit", "min_visible", "max_boxes")),
     Conflict("targets.masks", SET, "targets.kind", lambda kind: kind != "mask", 'it is for "mask"', "leave masks out"),
-    Conflict("targets.ragged", SET, "targets.max_boxes", SET, "ragged boxes have no rows to fill up to a number",
-             "leave one of them out"),
     *(Conflict("targets.kind", OF_OBJECTS, key, "boxes", "an image's boxes stay together, and a crop is of one box",
                'use "full", "center" or "random_resized"') for key in ("crop", "test_crop")),
     Conflict("targets.kind", OF_OBJECTS, "unit", "box", "an image's boxes stay together", 'set unit to "image"'),
@@ -193,8 +191,6 @@ DATA: tuple[Conflict, ...] = (
     *(Conflict("service", SET, key, refused, _WORKERS, f"{remedy}, or set service to null")
       for key, refused, remedy in (("cache", SET, "set cache to null"),
                                    ("on_error", "skip", 'use "raise"'), ("source", SET, "use filelists"))),
-    *(Conflict("service.workers", refused, "service.address", refused, "the one starts workers, the other has some",
-               "give one of them") for refused in (SET, None)),
 )
 
 OTHERS: tuple[Conflict, ...] = (

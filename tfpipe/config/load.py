@@ -16,8 +16,9 @@ from tfpipe.util.files import read_text
 
 logger = logging.getLogger(__name__)
 
-# The spelling in the ALCF example's config.
+# The spelling in the ALCF tutorial's config, and the sections and the key of `data` there that are ignored.
 MISSPELT = "prefectch_buffer_size"
+IGNORED, IGNORED_KEY = ("accuracy", "validation"), "handler"
 # Python's constants, in JSON.
 CONSTANTS = {"None": None, "True": True, "False": False}
 
@@ -106,11 +107,15 @@ def _as_json(value: Any) -> Any:
 
 
 def _validated(raw: Any, overrides: Sequence[str], name: str, base: Path) -> Config:
+    if isinstance(raw, dict):
+        raw = {section: content for section, content in raw.items() if section not in IGNORED}
     data = raw.get("data") if isinstance(raw, dict) else None
-    if isinstance(data, dict) and MISSPELT in data:
-        if "prefetch_buffer_size" in data:
+    if isinstance(data, dict):
+        data.pop(IGNORED_KEY, None)
+        if MISSPELT in data and "prefetch_buffer_size" in data:
             raise ConfigError(f"{name} has both data.prefetch_buffer_size and data.{MISSPELT}")
-        data["prefetch_buffer_size"] = data.pop(MISSPELT)
+        if MISSPELT in data:
+            data["prefetch_buffer_size"] = data.pop(MISSPELT)
     for override in overrides:
         raw = _override(raw, override)
     try:

@@ -69,8 +69,8 @@ class Loader(AheadLoader):
         # The ranks of a `world` of another size are not JAX's processes.
         own = world.backend == "none" and jax.process_count() == world.size > 1
         super().__init__(config, split, world, _gather if own else None, **options)
-        if self.config.data.targets.ragged:
-            raise ConfigError("tfpipe.jax: JAX has no ragged arrays: set data.targets.ragged to false")
+        if self.config.data.targets.max_boxes == "ragged":
+            raise ConfigError('tfpipe.jax: JAX has no ragged arrays: data.targets.max_boxes must not be "ragged"')
         if split == "test" and sharding is not None:
             self._epochs.filled = _most_batches(self)
         self._prepare_ahead(partial(_preparer, self._epochs, device if sharding is None else sharding), AHEAD)

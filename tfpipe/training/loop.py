@@ -247,8 +247,8 @@ def make_callbacks(run: TrainingRun, checkpoints: Checkpoints) -> list[keras.cal
     crops = [run.schedule.phase(epoch).batch_size * world.size for epoch in range(training.epochs)]
     throughput = Throughput(crops, start.epoch_steps - start.step)
     record = Record(run.folder) if world.rank == 0 else None
-    guard = [NotFiniteGuard(run.folder, world)] if training.stop_on_nan else []
-    callbacks = [*guard, throughput, Accounting(loader, training.interval, throughput, record), OverRanks(world)]
+    accounting = Accounting(loader, training.interval, throughput, record)
+    callbacks = [NotFiniteGuard(run.folder, world), throughput, accounting, OverRanks(world)]
     if config.data.on_error == "skip":
         callbacks.append(Skipping(loader, run.folder, training.interval, start.dropped))
     if training.log_positions:

@@ -73,5 +73,5 @@ class NotFiniteGuard(keras.callbacks.Callback):
         raise TfpipeError(
             f"rank {self.world.rank}: the loss is not finite in step {first.step} of the run, on {len(affected)} of "
             f"{len(every)} ranks; {'; '.join(causes)}. tfpipe order names the files at these positions; {kept}, e.g. "
-            "with a lower optimizer.learning_rate; training.stop_on_nan false trains on"
+            "with a lower optimizer.learning_rate"
         )

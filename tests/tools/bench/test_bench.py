@@ -14,7 +14,7 @@ from tests.support.clock import Clock
 from tests.support.sample import SampleData
 from tfpipe import World
 from tfpipe.cli import main
-from tfpipe.config import Config, DataConfig, Service, load_config
+from tfpipe.config import Config, DataConfig, load_config
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.runtime.autotune import Tuned
 from tfpipe.data.runtime.parallelism import calls_at_once
@@ -242,8 +242,7 @@ def test_the_decoder_has_its_name_and_why_it_is_no_other() -> None:
     def name(stored: str = "images", **data: object) -> str:
         return Machine.here(DataConfig(train_filelist=Path("x"), **data), World(), stored).decoder
 
-    service = Service(workers=2)
-    assert name() == name(service=service) == name(resize="area") == name("crops", decoder="graph") == decoder_name()
+    assert name() == name(service=2) == name(resize="area") == name("crops", decoder="graph") == decoder_name()
     assert name("pixels") == "none: the packed crops are pixels"
     assert name(decoder="graph") == 'TensorFlow\'s ops; data.decoder is "graph"'
 

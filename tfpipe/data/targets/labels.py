@@ -133,7 +133,7 @@ def _boxes(known: KnownTargets, split: Split, most: int, crops: Crops) -> dict[s
         name: tf.RaggedTensor.from_value_rowids(values, images, rows, validate=False)
         for name, values in (("boxes", boxes), ("labels", labels))
     }
-    if settings.ragged:
+    if settings.max_boxes == "ragged":
         return ragged
     batch = crops.positions.shape[0]
     return {
@@ -152,7 +152,7 @@ def _most_boxes(split: Split) -> int:
     catalog, most = split.catalog, split.config.targets.max_boxes
     assert catalog.boxes is not None, "targets of objects have known boxes"
     counts = np.diff(catalog.boxes.offsets(len(catalog)))
-    if most is None:
+    if not isinstance(most, int):
         return max(1, int(counts.max(initial=0)))
     if (counts > most).any():
         item = int(np.argmax(counts))

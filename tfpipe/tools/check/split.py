@@ -29,7 +29,6 @@ from tfpipe.data.catalog.lists import load_list
 from tfpipe.data.catalog.load import classes_of, reads_boxes
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.images.damage import Limits
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.files import Files, FileSplit, kind_of, storage_of
 from tfpipe.data.sources.registry import open_source
@@ -233,7 +232,7 @@ def _look(subject: Subject, chunks: Sequence[range], processes: int | None) -> l
     work = partial(
         look,
         classes={name: number for number, name in enumerate(catalog.classes)},
-        limits=Limits(config.max_pixels, config.max_scans),
+        most_pixels=config.max_pixels,
     )
     processes = min(processes or world.threads or len(os.sched_getaffinity(0)), max(1, len(chunks)))
     label = f"checking {catalog.split} data ({max(map(len, chunks), default=0)} images each)"

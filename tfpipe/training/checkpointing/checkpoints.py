@@ -178,7 +178,7 @@ def contract_of(config: Config, split: Split) -> dict[str, Any]:
 
 def settings_of(config: Config) -> dict[str, Any]:
     """Returns the settings of the model and its training by key, e.g. "optimizer.args.learning_rate"."""
-    return leaves(config.model_dump(mode="json", exclude={"data", "accuracy", "validation"}), FREE)
+    return leaves(config.model_dump(mode="json", exclude={"data"}), FREE)
 
 
 def check_contract(state: State, contract: dict[str, Any], batch: GlobalBatch, anyway: bool) -> None:

@@ -18,6 +18,9 @@ from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
+# Images fetched by one call, each with its XML; `data.remote.concurrency` limits the requests of all calls together.
+IMAGES_PER_CALL = 32
+
 
 class Fetched(NamedTuple):
     """The files behind the URLs of n images."""
@@ -29,7 +32,7 @@ class Fetched(NamedTuple):
 
 
 def read_remote(dataset: tf.data.Dataset, split: Split, fetcher: Fetcher) -> tf.data.Dataset:
-    """Fetches URLs, `SamplePaths` -> `Encoded`, `data.remote.batch` images per call."""
+    """Fetches URLs, `SamplePaths` -> `Encoded`, IMAGES_PER_CALL at a time."""
     config, reads_xmls = split.config, split.catalog.reads_annotations
     check_cache(config)
     fetch = fetch_files(fetcher)
@@ -43,7 +46,7 @@ def read_remote(dataset: tf.data.Dataset, split: Split, fetcher: Fetcher) -> tf.
 
     if config.on_error == "skip":
         fetch_some = skip_failed_elements(fetch_some)
-    return waiting(dataset.batch(config.remote.batch), fetch_some, calls(config, split.world)).unbatch()
+    return waiting(dataset.batch(IMAGES_PER_CALL), fetch_some, calls(config, split.world)).unbatch()
 
 
 def fetch_files(fetcher: Fetcher) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
@@ -83,7 +86,7 @@ def calls(config: DataConfig, world: World) -> int | None:
     """
     if calls_at_once(config, world).read is None:
         return None
-    return 2 * -(-config.remote.concurrency // config.remote.batch)
+    return 2 * -(-config.remote.concurrency // IMAGES_PER_CALL)
 
 
 def check_cache(config: DataConfig) -> None:
