@@ -12,8 +12,8 @@ from tfpipe import Config, World, load_config
 from tfpipe.cli import main
 from tfpipe.config import DataConfig
 from tfpipe.tools import measure as engine
-from tfpipe.tools.bench import sweep, tune
-from tfpipe.tools.bench.tune import Tuning, axis_of, keys, render
+from tfpipe.tools.bench import sweep
+from tfpipe.tools.bench.sweep import Tuning, axis_of, keys, render
 from tfpipe.tools.measure import Pipelines, Segment
 
 # Those that change neither pixels nor order.
@@ -66,7 +66,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Config], flo
 def tuned(sample: SampleData, tmp_path: Path, with_step: bool = False, **data: object) -> Tuning:
     """Tunes the sample's pipeline, as a list of files without XMLs unless `data` says otherwise."""
     path = sample.config(tmp_path / "c.json", data={"annotations": "none", **data})
-    return tune.run(lambda sets: load_config(path, sets), World(threads=4), 1, with_step)
+    return sweep.tune(lambda sets: load_config(path, sets), World(threads=4), 1, with_step)
 
 
 def swept_keys(found: Tuning) -> list[str]:
@@ -99,7 +99,7 @@ def test_what_is_as_fast_as_it_can_be_is_left_alone(sample: SampleData, tmp_path
 
 def test_a_gain_that_does_not_last_changes_nothing(sample: SampleData, tmp_path: Path, machine) -> None:
     calls = count()
-    machine(lambda config: 200.0 if config.data.parallel.read == 128 and next(calls) < tune.TURNS else 100.0)
+    machine(lambda config: 200.0 if config.data.parallel.read == 128 and next(calls) < sweep.TURNS else 100.0)
     found = tuned(sample, tmp_path)
     assert found.changes == {} and found.gain.median == 1
     assert "x 1.00 (1.00 to 1.00), in 3 turns: not faster than at the start, so nothing is changed" in render(found)

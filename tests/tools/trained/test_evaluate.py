@@ -19,7 +19,7 @@ from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.errors import ConfigError
 from tfpipe.tools.trained.confusion import MOST, Confusion, class_table
-from tfpipe.tools.trained.evaluate import evaluate
+from tfpipe.tools.trained.passes import evaluate
 
 
 def of_training(run_dir: Path) -> dict[str, float]:

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> None:
         open_figure(1, 1)  # before a pass that may take long
     world = cli.start_trained(args, config)
     from tfpipe.tools.trained.confusion import as_json, class_table
-    from tfpipe.tools.trained.evaluate import evaluate
+    from tfpipe.tools.trained.passes import evaluate
     from tfpipe.training.monitor.record import metrics_line
 
     scores, confusion, names = evaluate(config, args.model, world)

@@ -37,14 +37,14 @@ def run(args: argparse.Namespace) -> None:
     os.environ["KERAS_BACKEND"] = "tensorflow"
     with cli.quiet_tensorflow(args):
         world = World.detect(horovod=False)
-        from tfpipe.tools.bench import tune
+        from tfpipe.tools.bench import sweep
 
         if not args.pipeline_only:
             from tfpipe.training.devices import check_gpus, configure_devices
 
             configure_devices(world)
             check_gpus(world)
-        tuning = tune.run(load, world, args.minutes, not args.pipeline_only)
-    print(tune.render(tuning))
+        tuning = sweep.tune(load, world, args.minutes, not args.pipeline_only)
+    print(sweep.render_tuning(tuning))
     if args.json is not None:
-        cli.write_json(args.json, tune.as_json(tuning))
+        cli.write_json(args.json, sweep.tuning_as_json(tuning))

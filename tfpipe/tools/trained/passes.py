@@ -1,9 +1,10 @@
-"""Loads the images that a trained model is shown: a config's test data, or images without labels."""
+"""Test passes of a trained model: the images that it is shown, a config's test data or others, and its scores."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from tfpipe.data.sources.files import kind_of
 from tfpipe.data.sources.registry import open_source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.tools.trained.confusion import Confusion
+from tfpipe.training.evaluate import Evaluator, Scores
+from tfpipe.training.saved import check_meaning, check_outputs, load_model, read_classes
 
 # Settings of data that has a list, labels, boxes or workers of its own, which images given by path do not have.
 BY_PATH = {"source": None, "test_filelist": None, "annotations": "none", "label_source": "directory"}
@@ -58,3 +62,37 @@ def read_input(path: Path) -> FileList:
             raise ConfigError(f"there is no image {path}")
         return FileList.of([str(path.absolute())])
     return read_filelist(path)
+
+
+class Evaluated(NamedTuple):
+    """Result of a test pass over all ranks."""
+
+    scores: Scores
+    confusion: Confusion
+    names: tuple[str, ...]  # class names, by number
+
+
+def evaluate(config: Config, model_path: Path, world: World) -> Evaluated:
+    """Runs the test pass of a saved model over the config's test data; every rank must call.
+
+    Images that `data.on_error` "skip" leaves out are listed in bad_files.txt next to the model.
+
+    Raises:
+        ConfigError: the model cannot be loaded, or was trained on other classes or other images.
+        TfpipeError: a file cannot be used, or the number of images seen differs from the filelist's.
+    """
+    meaning = read_classes(model_path)
+    loader = open_test(config, world)
+    check_meaning(meaning, model_path, loader.data.classes, config.data)
+    model = load_model(model_path, config)
+    check_outputs(model, model_path, loader.data.outputs)
+    confusion = Confusion(loader.data.outputs)
+
+    def count(_: Any, labels: np.ndarray, predicted: np.ndarray) -> None:
+        confusion.add(labels, predicted)
+
+    with loader:
+        evaluator = Evaluator(loader, loader.data.outputs, model_path.parent, count, show=world.rank == 0)
+        scores = evaluator.run(model)
+    assert scores is not None, "nothing stops the pass"
+    return Evaluated(scores, confusion.over(world), loader.data.classes)
