@@ -254,8 +254,7 @@ def make_callbacks(run: TrainingRun, checkpoints: Checkpoints) -> list[keras.cal
     if training.log_positions:
         callbacks.append(PositionsLog(run.folder, world.rank))
     if run.test is not None:
-        observe, end = None if record is None else record.picture.add, partial(end_run, run.folder, world)
-        evaluator = Evaluator(run.test, run.classes, run.folder, observe, end=end)
+        evaluator = Evaluator(run.test, run.classes, run.folder, end=partial(end_run, run.folder, world))
         callbacks.append(Evaluation(evaluator, training.test_every, checkpoints))
     if config.callbacks:
         callbacks.append(OwnCallbacks(config, world, checkpoints, tested=run.test is not None))
