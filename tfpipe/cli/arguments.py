@@ -45,11 +45,7 @@ def add_set(arguments: Arguments) -> None:
 
 
 def read_config(args: argparse.Namespace, overrides: Sequence[str] = ()) -> Config:
-    """Loads the config that -c names, with the overrides of --set and then further ones.
-
-    Raises:
-        ConfigError: the config cannot be read, or is not valid.
-    """
+    """Loads the config that -c names, with the overrides of --set and then further ones; raises ConfigError."""
     return load_config(args.config, [*args.set, *overrides])
 
 
@@ -103,11 +99,7 @@ def add_json(arguments: Arguments, contents: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a value as JSON, NaN and infinity as null.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
+    """Writes a value as JSON, NaN and infinity as null; raises ConfigError if the file cannot be written."""
     with writing(path):
         retried(path.write_text)(to_json(value, indent=2) + "\n")
 

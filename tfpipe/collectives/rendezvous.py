@@ -83,13 +83,8 @@ class Meeting(NamedTuple):
 def connect(launch: Launch, folder: Path, patience_s: float = PATIENCE_S) -> tuple[Hub, int]:
     """Connects this rank with rank 0, or rank 0 with all others; returns the hub and the number of ranks.
 
-    Args:
-        launch: this rank's launch.
-        folder: a directory that all ranks see; it is created.
-        patience_s: seconds to wait for the others.
-
-    Raises:
-        ConfigError: nothing identifies the launch, or ranks do not come, which the message names.
+    All ranks see `folder`, which is created. Raises ConfigError if nothing identifies the launch, or if ranks do not
+    come within `patience_s` seconds.
     """
     identity, size = launch_identity(launch), launch.size
     by_mpi = identity is None or size is None

@@ -164,9 +164,7 @@ def buckets(kinds: Sequence[tuple["tf.DType", "tf.TensorShape"]]) -> Iterator[li
 def reachable(addresses: Sequence[str], leader: Sequence[str]) -> list[str]:
     """Returns an address of each rank's host at which the others reach it.
 
-    Args:
-        addresses: each rank's own end of its connection with rank 0; rank 0's is empty.
-        leader: rank 0's end of that connection, by rank.
+    Takes, by rank, its own end of its connection with rank 0, empty for rank 0, and rank 0's end.
     """
     outside = [address for address in leader if address and not is_loopback(address)]
     rank0 = outside[0] if outside else "127.0.0.1"

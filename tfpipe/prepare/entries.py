@@ -58,11 +58,9 @@ class Part(NamedTuple):
 def build_entries(config: DataConfig, split: str, world: World, threads: int | None = None) -> EntriesSummary:
     """Writes the entry points of the images of `split` next to the data; returns their statistics.
 
-    The ranks share the images. Parts that an interrupted run finished are kept; entry points that are there already are
-    made again. `threads` are those of this rank; None for one per CPU that it may use. Every rank must call.
-
-    Raises ConfigError if the data holds crops or coefficients, images cannot be read (the message names up to 20), or
-    the folder cannot be written or another process is writing there.
+    The ranks share the images; every rank must call. Parts that an interrupted run finished are kept; entry points that
+    are there already are made again. `threads` are those of this rank; None for one per CPU that it may use. Raises
+    ConfigError if the data hold no whole images, some cannot be read (the message names up to 20), or `Job.run` does.
     """
     source = open_source(config)
     source.check(split == "test")

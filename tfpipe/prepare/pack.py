@@ -291,9 +291,8 @@ class Work:
 def pack(config: DataConfig, split: str, folder: Path, plan: PackPlan, world: World) -> PackSummary:
     """Packs `split` into `folder`; returns its statistics.
 
-    The ranks share the shards. Shards that an interrupted pack of the same data finished are reused. Rank 0 holds a
-    lock, so that two packs never write the same folder. The output is identical to the byte for any number of ranks.
-    `config` gives the data, and how it is cropped; `folder` may already hold the other split. Raises ConfigError if the
+    The ranks share the shards. Shards that an interrupted pack of the same data finished are reused. The output is
+    identical to the byte for any number of ranks; `folder` may already hold the other split. Raises ConfigError if the
     config or the folder cannot be used, the disk is too small, or an image cannot be used.
     """
     _check_config(config, split, plan.kind)

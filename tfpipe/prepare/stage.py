@@ -71,15 +71,12 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
     """Copies the files that training reads to `out`; skips files that exist there with the right size.
 
     With several ranks, copies to a disk of each node. With `data.scope` "shard", a node gets the images of its ranks in
-    a training with as many ranks; otherwise it gets all, dealt out to its ranks. It always gets packed data whole, and
-    all XMLs, since training needs to know of the whole list which images have one and how many crops there are.
-    `config` is that of the training that will read the copy; `out` is created if missing; `share` selects other images
-    than those described above. Every rank must call.
+    a training with as many ranks; otherwise it gets all, dealt out to its ranks; `share` selects others. It always gets
+    packed data whole, and all XMLs, by which training counts the crops of the whole list. `config` is that of the
+    training that will read the copy. Every rank must call.
 
-    Raises:
-        ConfigError: `data.source` is of a kind that cannot be copied, a list cannot be used, `out` cannot be written,
-            another process copies to it as the same rank, or the disk is too small.
-        TfpipeError: files cannot be copied; the message names up to 20 of them, and the copied ones stay.
+    Raises ConfigError if the data or `out` cannot be used, or the disk is too small; TfpipeError if files cannot be
+    copied; the message names up to 20 of them, and the copied ones stay.
     """
     out = out.absolute()
     staging = Staging(out, world, share)

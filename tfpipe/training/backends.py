@@ -17,11 +17,7 @@ from tfpipe.training.run_model import RunModel
 
 
 class BackendModel(RunModel):
-    """A functional model that the training step of Keras' own backend trains; several ranks average the gradients.
-
-    The allreduce precedes the optimizer's check, so that under mixed_float16 an overflow on one rank makes all ranks
-    skip the step.
-    """
+    """A functional model that the training step of Keras' own backend trains; several ranks average the gradients."""
 
     jit = "auto"
     seed = 0
@@ -40,14 +36,9 @@ class BackendModel(RunModel):
         """Waits until a batch is on the device."""
 
     def average(self, gradients: Sequence[Any], not_finite: Any) -> tuple[list[Any], list[Any], float]:
-        """Averages gradients over ranks, and with them, in the same message, the requests.
+        """Averages gradients over ranks, and with them, in the same message, the requests; all on the device.
 
-        Args:
-            gradients: this rank's, on the backend's device.
-            not_finite: whether this rank's loss is not finite; a scalar of the backend.
-
-        Returns:
-            The mean gradients; float [3], [1]: what `RunModel.finish` takes as `asked`; and the seconds spent.
+        Returns the mean gradients; float [3], [1]: what `RunModel.finish` takes as `asked`; and the seconds spent.
         """
         ops = keras.ops
         here = ops.reshape(ops.cast(not_finite, "float32"), [1])

@@ -65,13 +65,9 @@ class Evaluator:
     def run(self, model: keras.Model, stop: Callable[[], bool] = lambda: False) -> Scores | None:
         """Runs one test pass over all ranks' shares; every rank must call it.
 
-        `model` has logits as outputs; `stop`, called before each batch, ends the pass early if it returns True.
-
-        Returns:
-            The scores; None if any rank ended early.
-
-        Raises:
-            TfpipeError: a file cannot be used, or the number of images seen differs from the filelist's.
+        `model` has logits as outputs; `stop`, called before each batch, ends the pass early if it returns True. Returns
+        the scores, None if any rank ended early. Raises TfpipeError if a file cannot be used, or the number of images
+        seen differs from the filelist's.
         """
         stopped = 0.0
         sums = np.zeros(SCALARS + 2 * self.classes)
@@ -146,12 +142,8 @@ def whole_pass(
 
 
 def summarise(sums: np.ndarray, classes: int) -> Scores:
-    """Computes the means from sums over crops.
-
-    Args:
-        sums: float64 [6 + 2 * classes]: loss, crops that it counts, top-1 hits, top-5 hits, images, crops, then the
-            crops of each class, then the top-1 hits of each class.
-        classes: number of the model's outputs.
+    """Computes the means from sums over crops, float64 [SCALARS + 2 * classes]: loss, crops that it counts, top-1 hits,
+    top-5 hits, images, crops, then the crops of each class, then the top-1 hits of each class.
     """
     loss, counted, top1, top5, images, crops = sums[:SCALARS]
     of_class, hits = sums[SCALARS : SCALARS + classes], sums[SCALARS + classes :]

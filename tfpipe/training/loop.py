@@ -84,20 +84,12 @@ def train(
 ) -> dict[str, Any]:
     """Trains the model of `config`; writes metrics.jsonl, TensorBoard events, checkpoints and model.keras to `run_dir`.
 
-    Args:
-        config: the run's config.
-        world: this rank; every rank must call.
-        run_dir: the run's directory, the same on every rank.
-        resume: continue from the last checkpoint in `run_dir`, if there is one.
-        anyway: continue even if the contract with the checkpoint's run is broken.
-        traced: the steps that this rank traces; None: none.
+    Every rank must call, with the same `run_dir`. With `resume`, continues from the last checkpoint in it, if there is
+    one; with `anyway`, even if the contract with the checkpoint's run is broken. `traced` are the steps that this rank
+    traces. Returns the metrics of the last epoch; empty if no step was left to train.
 
-    Returns:
-        The metrics of the last epoch; empty if no step was left to train.
-
-    Raises:
-        ConfigError: the config, or something that it names, cannot be used, or `run_dir` cannot be written.
-        Stopped: a signal asked the run to stop, and its state is saved.
+    Raises ConfigError if the config, or something that it names, cannot be used, or `run_dir` cannot be written;
+    Stopped if a signal asked the run to stop, and its state is saved.
     """
     log_devices(world)
     prepare_backend(config, world)
@@ -144,11 +136,8 @@ def save_model(model: RunModel, path: Path) -> None:
 def load_run(config: Config, world: World, folder: Path, marks: bool = False) -> TrainingRun:
     """Loads the catalogs, and computes the steps of an epoch; `marks`: records the times of single training samples.
 
-    StallWatch limits the waits for a batch: unlike an exception, it also ends a process that hangs elsewhere.
-
-    Raises:
-        ConfigError: a list cannot be used, or yields no crop, `data.views` make several crops of an image, or a
-            callback cannot set the learning rate.
+    StallWatch limits the waits for a batch: unlike an exception, it also ends a process that hangs elsewhere. Raises
+    ConfigError if data or targets cannot be trained on, or a callback cannot set the learning rate.
     """
     check_targets(config.data)
     check_rate_setters(config, world.size)
@@ -272,10 +261,8 @@ def fit(
 ) -> dict[str, Any]:
     """Runs Keras' fit in epochs of at most `steps` steps from the state of `checkpoints` on, the last of `callbacks`.
 
-    `checkpoints` ends an epoch that has fewer. The end of an epoch that the run still owes comes first.
-
-    Raises:
-        TfpipeError: a file cannot be used, which the message names, or another rank has stopped.
+    `checkpoints` ends an epoch that has fewer. The end of an epoch that the run still owes comes first. Raises
+    TfpipeError if a file cannot be used, which the message names, or another rank has stopped.
     """
     start = checkpoints.state
     assert model.meter is not None and model.loader is not None, "train_on gives it them"
@@ -315,10 +302,7 @@ def end_epoch(
 ) -> dict[str, Any]:
     """Ends the epoch whose test pass a signal has interrupted, for the callbacks that have not seen its end.
 
-    If it is the run's last one, the config's callbacks see the end of training, as by Keras' fit.
-
-    Returns:
-        The epoch's metrics; empty if the run owed none.
+    If it is the run's last one, the config's callbacks see the end of training. Returns the epoch's metrics, if any.
     """
     start, logs = checkpoints.state, dict(checkpoints.state.untested or {})
     own = [callback for callback in callbacks if isinstance(callback, OwnCallbacks)]

@@ -131,14 +131,10 @@ def _resized(network: keras.Model, shape: tuple[int | None, ...], name: str) -> 
 
 
 def resnet18(x: keras.KerasTensor, width: int = 64, stem: str = "imagenet", norm: str = "batch") -> keras.KerasTensor:
-    """Builds ResNet-18 (He et al. 2015, table 1) up to its average pooling: float [batch, 8 * width].
+    """Builds ResNet-18 (He et al. 2015, table 1) of normalised images up to its average pooling: [batch, 8 * width].
 
-    Args:
-        x: normalised images.
-        width: channels of the first stage; 64 in the paper.
-        stem: "imagenet": 7x7 with stride 2 and max pooling, an eighth of the work per pixel; "small": 3x3 with
-            stride 1, for crops of about 32 pixels (He et al. 2015, 4.2).
-        norm: "batch", or "group", which is independent of the other images of the batch (Wu and He 2018).
+    `stem` "imagenet" is 7x7 with stride 2 and max pooling, an eighth of the work per pixel; "small" is 3x3 with stride
+    1, for crops of about 32 pixels. `norm` "group" is independent of the batch's other images (Wu and He 2018).
     """
     if stem == "imagenet":
         x = layers.MaxPooling2D(3, 2, padding="same")(_relu(_conv(x, width, 7, 2, norm)))

@@ -22,8 +22,7 @@ class NotFiniteGuard(keras.callbacks.Callback):
     """Ends the run when a step's loss is not finite, a step later, when the step's logs are read in any case.
 
     Comes first, so that no other callback sees such a step. mixed_float16 skips steps that overflow: there the loss of
-    SKIPPED_STEPS steps in a row must be so; one rank of Keras' other backends, whose logs have only the mean of an
-    epoch, then leaves it to the check of the weights that precedes each checkpoint.
+    SKIPPED_STEPS steps in a row must be so, which one rank of JAX or PyTorch leaves to the check of a checkpoint.
     """
 
     def __init__(self, run_dir: Path, world: World) -> None:

@@ -127,8 +127,7 @@ class OwnCallbacks(keras.callbacks.Callback):
 def plain_model(model: RunModel) -> keras.Model:
     """Returns the network of a run, compiled with the run's optimizer, loss and metrics, as a plain model of Keras.
 
-    It is saved uncompiled, as model.keras is: classes of tfpipe, such as a warmed-up learning rate, would not load
-    elsewhere.
+    It is saved uncompiled: classes of tfpipe, such as a warmed-up learning rate, would not load elsewhere.
     """
     plain = model.plain()
     metrics = model._compile_metrics._user_metrics

@@ -33,9 +33,8 @@ class ParallelModel(RunModel):
     def train_step(self, data: Any) -> tuple[dict[str, Any], tf.Tensor, tf.Tensor]:
         """Trains one step on a batch of (images, labels, weights or None, requests).
 
-        Returns:
-            The logs; float [4]: the mean over ranks of the requests and of whether the loss is not finite, and whether
-            this rank's is not; and the seconds (float64) spent averaging over ranks.
+        Returns the logs; float [4]: the mean over ranks of the requests and of whether the loss is not finite, and
+        whether this rank's is not; and the seconds (float64) spent averaging over ranks.
         """
         *batch, requests = data
         before = self._gradient_step

@@ -120,15 +120,10 @@ class RunModel(keras.Model):
     def finish(self, logs: Mapping[str, Any], asked: Any, reduce_s: Any) -> dict[str, float]:
         """Ends the step, but reads what the step before gave: a device that is a step behind is never idle.
 
-        Args:
-            logs: the step's metrics, scalars of the backend.
-            asked: float [4], in one tensor or a list of two: what the ranks asked in it, above 0 where any did, which
-                is not read with one rank; whether the loss is not finite on any rank, and on this one. None: one
-                rank; `logs` has its loss.
-            reduce_s: seconds spent averaging over ranks: a float, or a scalar of the backend.
-
-        Returns:
-            The metrics after the step before, in the first step of an epoch those of the step itself.
+        `logs` are the step's metrics, and `reduce_s` the seconds spent averaging over ranks, scalars of the backend.
+        `asked` is float [4], in one tensor or a list of two: what the ranks asked in it, above 0 where any did, which
+        is not read with one rank; whether the loss is not finite on any rank, and on this one. None: one rank; `logs`
+        has its loss. Returns the metrics after the step before, in an epoch's first step those of the step itself.
         """
         assert self.meter is not None, "take() has used it"
         results = self.results

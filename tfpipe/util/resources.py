@@ -35,8 +35,7 @@ def free_memory(root: Path = Path("/")) -> int:
 def private_memory(root: Path = Path("/")) -> int:
     """Returns the bytes that this process shares with no other; 0 if the system has no figure.
 
-    Pages of mapped files do not count: the kernel drops them when memory is short, and other processes use the same.
-    `root` contains proc/.
+    Pages of mapped files do not count: the kernel drops them when memory is short. `root` contains proc/.
     """
     try:
         return 1024 * _value(root / "proc/self/smaps_rollup", "Private_Dirty:")

@@ -41,10 +41,9 @@ def write_sample(
 ) -> SampleSummary:
     """Writes a data set below `out`; returns at once if it exists already.
 
-    `images` and `val_images`, by default a fifth of them and at least 8, are the numbers of images; `scale` is a factor
-    on ImageNet's widths and heights. `workers` are processes; None for one per CPU that this process may use.
-
-    Raises ConfigError if an argument is out of range, or `out` holds other files or a data set of other arguments.
+    `val_images` are by default a fifth of `images` and at least 8; `scale` is a factor on ImageNet's widths and
+    heights; `workers` are processes, by default one per CPU. Raises ConfigError if an argument is out of range, or
+    `out` holds other files.
     """
     val_images = max(images // 5, 8) if val_images is None else val_images
     workers = len(os.sched_getaffinity(0)) if workers is None else workers

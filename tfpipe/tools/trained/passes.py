@@ -40,8 +40,7 @@ def open_test(config: Config, world: World) -> Loader:
 def open_images(config: Config, inputs: Sequence[Path], classes: tuple[str, ...], world: World) -> Loader:
     """Opens images as the config's test data are, but used whole and all with label 0; every rank must call.
 
-    `inputs` are filelists, folders and images, `classes` the model's. Raises ConfigError if an input
-    is missing, or holds no image.
+    `inputs` are filelists, folders and images, `classes` the model's. Raises ConfigError if an input has no image.
     """
     paths = world.from_rank0(lambda: FileList.joined([read_input(path) for path in inputs]))
     # The crop follows from the label source if it is not set.
@@ -75,11 +74,8 @@ class Evaluated(NamedTuple):
 def evaluate(config: Config, model_path: Path, world: World) -> Evaluated:
     """Runs the test pass of a saved model over the config's test data; every rank must call.
 
-    Images that `data.on_error` "skip" leaves out are listed in bad_files.txt next to the model.
-
-    Raises:
-        ConfigError: the model cannot be loaded, or was trained on other classes or other images.
-        TfpipeError: a file cannot be used, or the number of images seen differs from the filelist's.
+    Images that are left out are listed in bad_files.txt next to the model. Raises ConfigError if the model cannot be
+    loaded, or was trained on other classes or images; TfpipeError if a file cannot be used.
     """
     meaning = read_classes(model_path)
     loader = open_test(config, world)

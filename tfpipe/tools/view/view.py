@@ -60,10 +60,8 @@ class ViewRequest:
 
 
 def view(config: Config, what: ViewRequest, path: Path) -> str:
-    """Writes a picture; returns a line that describes it.
-
-    Raises ConfigError if the config, the data or the request cannot be used or `path` cannot be written; a TfpipeError
-    if a file cannot be used.
+    """Writes a picture; returns a line that describes it. Raises ConfigError if that is not possible with these
+    arguments, TfpipeError if a file cannot be used.
     """
     sheet.check_target(path)
     title, tiles = _samples(config, what, COUNTS[what.kind] if what.count is None else what.count)
@@ -222,8 +220,6 @@ def draw_epochs(config: Config, split: Split, first: int, epochs: int) -> list[T
     """Returns a tile for each of the first `epochs` epochs in which the image at position `first` comes, from its own.
 
     A tile has the image's first crop, or its first view, before `data.augment`, and below it after.
-
-    Raises tf.errors.OpError.
     """
     data = config.data.by_view[0].model_copy(update={"batch_size": 1, "mix": None})
     plain = data.model_copy(update={"augment": []})

@@ -220,10 +220,8 @@ def check_contract(state: State, contract: dict[str, Any], batch: GlobalBatch, a
 def carried_over(state: State, batch: GlobalBatch, steps: int, fixed: bool) -> tuple[int, float]:
     """Converts the steps of the checkpoint's run to steps of a run with `batch` and epochs of `steps` steps.
 
-    A step counts by its crops or, if epochs have a `fixed` number of steps, by its share of an epoch.
-
-    Returns:
-        The steps done in the epoch, at most `steps` - 1, and this run's steps for a step of the checkpoint's run.
+    A step counts by its crops or, if epochs have a `fixed` number of steps, by its share of an epoch. Returns the steps
+    done in the epoch, at most `steps` - 1, and this run's steps for a step of the checkpoint's run.
     """
     scale = steps / state.epoch_steps if fixed else state.batch.crops / batch.crops
     return min(round(state.step * scale), steps - 1), scale

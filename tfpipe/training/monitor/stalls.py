@@ -50,11 +50,10 @@ class StallWatch:
         name: str = "step",
         end: Callable[[str], None] = lambda message: end_process(message),
     ) -> None:
-        """Prepares the thread, which runs inside `with`.
+        """Prepares the thread, which runs inside `with` and watches the steps on the batches of `loader`.
 
-        Watches the steps on the batches of `loader`; writes to the metrics.jsonl at `path`, None for none. A stall
-        lasts at least `after_s` seconds. `name` is the noun for a step in messages; `end` ends the process with a
-        message.
+        It writes to the metrics.jsonl at `path`, None for none. `name` is the noun for a step in messages; `end` ends
+        the process with a message.
         """
         self._loader, self._meter, self._path, self._after_s = loader, loader.meter, path, after_s
         self._limit_s, self._name, self._end = loader.config.data.stall_timeout_s, name, end
