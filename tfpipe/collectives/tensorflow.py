@@ -55,8 +55,8 @@ class TensorFlowCollectives(HubCollectives):
         with socket.create_server(("", 0)) as free:
             port = free.getsockname()[1]
         gpus = tf.config.get_visible_devices("GPU")
-        own = (self.hub.own_address(), self.hub.leader_address(), port, bool(gpus))
-        every = self.gather(own)
+        address = (self.hub.own_address(), self.hub.leader_address(), port, bool(gpus))
+        every = self.gather(address)
         addresses = reachable([address for address, *_ in every], [leader for _, leader, *_ in every])
         # gRPC would send what goes to other hosts through a proxy.
         os.environ["no_grpc_proxy"] = ",".join(dict.fromkeys(addresses))

@@ -183,16 +183,16 @@ class Config(Section):
 def _rates_conflict(config: Config) -> Iterator[str]:
     """Yields a message if the optimizer and the schedule have several learning rates."""
     optimizer, schedule = config.optimizer, config.lr_schedule
-    rates = {"optimizer.learning_rate": optimizer.learning_rate}
-    rates["optimizer.args.learning_rate"] = optimizer.args.get("learning_rate")
-    given = {key: rate for key, rate in rates.items() if rate is not None}
-    if len({*given.values()}) > 1:
-        yield f"{_said(given)}: both are the optimizer's rate: leave one of them out"
+    keys = {"optimizer.learning_rate": optimizer.learning_rate}
+    keys["optimizer.args.learning_rate"] = optimizer.args.get("learning_rate")
+    rates = {key: rate for key, rate in keys.items() if rate is not None}
+    if len({*rates.values()}) > 1:
+        yield f"{_shown(rates)}: both are the optimizer's rate: leave one of them out"
     scheduled = {f"lr_schedule.args.{key}": schedule.args[key] for key in RATES if key in schedule.args}
-    known = [rate for value in scheduled.values() for rate in (value if isinstance(value, list) else [value])]
-    if schedule.name is not None and known and given and not any(rate in known for rate in given.values()):
+    others = [rate for value in scheduled.values() for rate in (value if isinstance(value, list) else [value])]
+    if schedule.name is not None and others and rates and not any(rate in others for rate in rates.values()):
         yield (
-            f"{_said(given | scheduled)}: the schedule has its own rate, and the optimizer's would be ignored: give "
+            f"{_shown(rates | scheduled)}: the schedule has its own rate, and the optimizer's would be ignored: give "
             "the same, or leave one of them out"
         )
 
@@ -213,7 +213,7 @@ def resize_of_weights(config: Config) -> str | None:
     )
 
 
-def _said(values: dict[str, Any]) -> str:
+def _shown(values: dict[str, Any]) -> str:
     return " and ".join(f"{key} {json.dumps(value)}" for key, value in values.items())
 
 

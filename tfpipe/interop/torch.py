@@ -72,8 +72,8 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
             target = torch.device("cuda", torch.cuda.current_device())
         world = world or _world()
         # The ranks of a `world` of another size are not those of torch.distributed.
-        own = dist.is_available() and dist.is_initialized() and dist.get_world_size() == world.size > 1
-        super().__init__(config, split, world, _gather if own else None, **options)
+        are_ranks = dist.is_available() and dist.is_initialized() and dist.get_world_size() == world.size > 1
+        super().__init__(config, split, world, _gather if are_ranks else None, **options)
         self._device = target
         self._prepare_ahead(partial(_preparer, channels_first, target), 0 if target.type == "cpu" else 1)
 

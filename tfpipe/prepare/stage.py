@@ -41,7 +41,7 @@ from tfpipe.util.retry import retried
 LISTS = {"train": "train.txt", "test": "val.txt"}
 # Number of files sampled for the mean size.
 SAMPLED = 200
-BLOCK = 2**20
+COPY_BYTES = 2**20
 # Shards copied at once by a rank.
 SHARDS_TOGETHER = 4
 
@@ -257,7 +257,7 @@ def _copy_shard(source: AnyPath, file: dict[str, Any], target: Path, scratch: Pa
     digest, size = hashlib.sha256(), 0
     with source.open() if isinstance(source, UrlPath) else source.open("rb", buffering=0) as shard:
         with atomic_write(target, sync=True, scratch=scratch) as unfinished, unfinished.open("wb") as copy:
-            while block := shard.read(BLOCK):
+            while block := shard.read(COPY_BYTES):
                 digest.update(block)
                 copy.write(block)
                 size += len(block)

@@ -56,7 +56,7 @@ from tfpipe.util.retry import retried
 
 logger = logging.getLogger(__name__)
 
-ADVICE = "once it can be written, continue the run with --resume auto"
+RESUME_ADVICE = "once it can be written, continue the run with --resume auto"
 
 
 class TrainingRun(NamedTuple):
@@ -101,7 +101,7 @@ def train(
     if not untrained and start.state.untested is None and world.from_rank0(saved.exists):
         logger.info("%s has all of its %d epochs already", run_dir, config.training.epochs)
         return {}
-    with stop_on_signals() as stop, writing(run_dir, ADVICE):
+    with stop_on_signals() as stop, writing(run_dir, RESUME_ADVICE):
         keras.utils.set_random_seed(config.training.seed + world.rank)  # of a user's `data.transform`, too
         if untrained:
             run.train.start()  # reads and decodes while the model is built and restored
@@ -127,7 +127,7 @@ def train(
 
 def save_model(model: RunModel, path: Path) -> None:
     """Saves a plain Keras model, which loads without tfpipe. Raises ConfigError if `path` cannot be written."""
-    with writing(path, ADVICE):
+    with writing(path, RESUME_ADVICE):
         unfinished = path.parent / ".unfinished.keras"  # Keras writes only to names that end with .keras
         retried(model.plain().save)(unfinished)
         unfinished.replace(path)

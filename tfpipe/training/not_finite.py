@@ -66,11 +66,11 @@ class NotFiniteGuard(keras.callbacks.Callback):
             for rank in affected
         ]
         checkpoints = sorted((self.run_dir / FOLDER).glob("step-*.npz"))
-        kept = "there is no checkpoint yet: start again"
+        advice = "there is no checkpoint yet: start again"
         if checkpoints:
-            kept = f"--resume continues from {checkpoints[-1]}"
+            advice = f"--resume continues from {checkpoints[-1]}"
         raise TfpipeError(
             f"rank {self.world.rank}: the loss is not finite in step {first.step} of the run, on {len(affected)} of "
-            f"{len(every)} ranks; {'; '.join(causes)}. tfpipe order names the files at these positions; {kept}, e.g. "
+            f"{len(every)} ranks; {'; '.join(causes)}. tfpipe order names the files at these positions; {advice}, e.g. "
             "with a lower optimizer.learning_rate"
         )

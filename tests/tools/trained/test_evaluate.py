@@ -18,7 +18,7 @@ from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.errors import ConfigError
-from tfpipe.tools.trained.confusion import MOST, Confusion, class_table
+from tfpipe.tools.trained.confusion import MOST_CLASSES, Confusion, class_table
 from tfpipe.tools.trained.passes import evaluate
 
 
@@ -153,7 +153,7 @@ def test_the_confusion_is_a_plain_count(tmp_path: Path) -> None:
 
 
 def test_of_many_classes_the_first_are_drawn(tmp_path: Path) -> None:
-    classes = 3 * MOST
+    classes = 3 * MOST_CLASSES
     confusion = Confusion(classes)
     confusion.add(np.arange(classes, dtype=np.int32), np.arange(classes))
     confusion.add(np.array([7, 2500]), np.array([2999, 11]))

@@ -32,12 +32,12 @@ def run(args: argparse.Namespace) -> None:
     world = cli.launched_world(cli.shared(args, config))
     for split in cli.splits(args.split, config):
         if args.entry_points:
-            found = build_entries(config, split, world, args.processes)
+            done = build_entries(config, split, world, args.processes)
             if world.rank == 0:
-                share = found.entries_bytes / max(1, found.images_bytes)
+                share = done.entries_bytes / max(1, done.images_bytes)
                 print(
-                    f"{found.path}: entry points of {found.found} of {found.images} images, "
-                    f"{found.entries_bytes / max(1, found.found):.0f} bytes each, {share:.1%} of the images' bytes"
+                    f"{done.path}: entry points of {done.found} of {done.images} images, "
+                    f"{done.entries_bytes / max(1, done.found):.0f} bytes each, {share:.1%} of the images' bytes"
                 )
             continue
         if args.verify:

@@ -111,14 +111,12 @@ def choose_collectives(config: Config, backend: str, horovod: bool | None) -> Ch
     """
     chosen, launch = config.training.collectives, find_launch()
     several = horovod is True or (launch is not None and launch.size != 1 and horovod is None)
-    own = {"tensorflow": ("auto", "horovod", "mpi", "tensorflow"), "jax": ("auto", "jax"), "torch": ("auto", "torch")}[
-        backend
-    ]
-    if several and (chosen not in own or (horovod and backend != "tensorflow")):
+    accepted = ("auto", "horovod", "mpi", "tensorflow") if backend == "tensorflow" else ("auto", backend)
+    if several and (chosen not in accepted or (horovod and backend != "tensorflow")):
         asked = "--horovod" if horovod else f'training.collectives "{chosen}"'
         raise ConfigError(
             f'{asked} does not connect the ranks of KERAS_BACKEND={backend}: set training.collectives to "auto", or to '
-            f"{' or '.join(json.dumps(name) for name in own[1:])}{', without --horovod' if horovod else ''}; or set "
+            f"{' or '.join(map(json.dumps, accepted[1:]))}{', without --horovod' if horovod else ''}; or set "
             f"KERAS_BACKEND to {chosen if chosen in ('jax', 'torch') else 'tensorflow'}"
         )
     return cast(Choice, backend) if chosen == "auto" and backend != "tensorflow" else chosen

@@ -26,11 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_epoch(parser)
     kind = parser.add_mutually_exclusive_group()
     kind.set_defaults(kind="batch")
-    for name, drawn in (
+    for name, things in (
         ("boxes", "whole images, their boxes and crops"),
         ("epochs", "one image in several epochs, before and after data.augment"),
     ):
-        kind.add_argument(f"--{name}", action="store_const", dest="kind", const=name, help=f"draw {drawn}")
+        kind.add_argument(f"--{name}", action="store_const", dest="kind", const=name, help=f"draw {things}")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -44,7 +44,7 @@ from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
 
 # Images per task of a process, and per task whose images this process reads itself, and hands over.
-CHUNK = 200
+IMAGES_PER_TASK = 200
 HANDED_OVER = 32
 # Name of an image that has none of its own: its number in a table or a shard.
 NUMBERED = re.compile(r":\d+$")
@@ -119,7 +119,7 @@ def _with_code(checked: Checked, mask: np.ndarray, code: str) -> Checked:
 
 def _check_split(subject: Subject, processes: int | None) -> Checked:
     split, catalog, world = subject.split, subject.split.catalog, subject.split.world
-    size = CHUNK if isinstance(split, FileSplit) else HANDED_OVER
+    size = IMAGES_PER_TASK if isinstance(split, FileSplit) else HANDED_OVER
     chunks = [range(start, min(start + size, len(catalog))) for start in range(0, len(catalog), size)]
 
     def examine(chunks: Sequence[range]) -> list[_Packed]:

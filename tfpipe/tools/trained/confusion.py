@@ -18,7 +18,7 @@ NAMED = 40
 # Cells hold their numbers up to this many classes.
 NUMBERED = 20
 # A picture of more classes would have cells below a pixel.
-MOST = 1000
+MOST_CLASSES = 1000
 
 
 def open_figure(width: float, height: float) -> "Figure":
@@ -109,7 +109,7 @@ class Confusion:
 
         Raises ConfigError if matplotlib is not installed, or `path` cannot be written.
         """
-        count = min(self.classes, MOST)
+        count = min(self.classes, MOST_CLASSES)
         matrix = self.matrix(count)
         side = 3.5 + 0.28 * min(count, NAMED) if count <= NAMED else 9.0
         figure = open_figure(side + 1.5, side)

@@ -22,11 +22,11 @@ from tfpipe.util.json_text import leaves, to_json
 logger = logging.getLogger(__name__)
 
 FOLDER = "checkpoints"
-FORMAT = 2
+CHECKPOINT_FORMAT = 2
 # Begin of the names of the metrics' arrays.
 METRIC = "metrics."
 # Fields of State that a checkpoint's JSON has as they are.
-PLAIN = ("epoch", "step", "total_steps", "batch", "contract", "untested", "epoch_steps", "dropped", "settings")
+STATE_FIELDS = ("epoch", "step", "total_steps", "batch", "contract", "untested", "epoch_steps", "dropped", "settings")
 # Sections and keys that a continuation may change at will: neither training's result nor its course depends on them.
 FREE = (
     "training.status",
@@ -104,8 +104,8 @@ def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"step-{state.total_steps:09}.npz"
     header = {
-        "format": FORMAT,
-        **{name: getattr(state, name) for name in PLAIN},
+        "format": CHECKPOINT_FORMAT,
+        **{name: getattr(state, name) for name in STATE_FIELDS},
         "frontiers": state.stream.cursors,
         "rest": state.stream.rest,
     }
@@ -148,14 +148,14 @@ def read(path: Path) -> Checkpoint:
     """
     with np.load(path, allow_pickle=False) as file:
         header = json.loads(str(file["about"]))
-        if header["format"] != FORMAT:
-            raise ValueError(f"is of format {header['format']}, this version of tfpipe reads {FORMAT}")
+        if header["format"] != CHECKPOINT_FORMAT:
+            raise ValueError(f"is of format {header['format']}, this version of tfpipe reads {CHECKPOINT_FORMAT}")
         names = sorted(file.files)
         weights, optimizer = (
             [file[name] for name in names if name.startswith(f"{kind}.")] for kind in ("weights", "optimizer")
         )
         stream = Stream(tuple(Cursor(*cursor) for cursor in header["frontiers"]), header["rest"], file["pending"])
-        fields = {name: header[name] for name in PLAIN}
+        fields = {name: header[name] for name in STATE_FIELDS}
         metrics = {name.removeprefix(METRIC): file[name] for name in file.files if name.startswith(METRIC)}
         fields["batch"] = GlobalBatch(*fields["batch"])
         if fields["untested"]:

@@ -80,11 +80,11 @@ def run_lock(run_dir: Path, world: World) -> Iterator[None]:
 
     A crash releases the lock. Raises ConfigError if another run holds the lock, or the directory cannot be written.
     """
-    with ExitStack() as held:
+    with ExitStack() as locks:
 
         def take() -> None:
             try:
-                held.enter_context(locked(run_dir / LOCK, "training in this directory", PATIENCE_S))
+                locks.enter_context(locked(run_dir / LOCK, "training in this directory", PATIENCE_S))
                 for folder in (run_dir, run_dir / FOLDER):
                     remove_partials(folder)
             except OSError as error:
@@ -183,14 +183,14 @@ def _filter(path: Path, keep: Callable[[str], bool]) -> None:
     """
     if not path.exists():
         return
-    before, kept = lines(path), []
+    before, rest = lines(path), []
     for number, line in enumerate(before, start=1):
         try:
-            kept += [line] if keep(line) and line.endswith("\n") else []
+            rest += [line] if keep(line) and line.endswith("\n") else []
         except ValueError:
             warn_damaged(path, number, line)
-    if not kept:
+    if not rest:
         path.unlink()
-    elif kept != before:
+    elif rest != before:
         with atomic_write(path) as partial:
-            partial.write_text("".join(kept), errors="surrogateescape")
+            partial.write_text("".join(rest), errors="surrogateescape")

@@ -80,10 +80,10 @@ def record_start(run_dir: Path, world: World, step: int, epoch: int) -> None:
 
 def versions() -> dict[str, str]:
     """Returns the versions of Python and of the packages that are installed."""
-    found = {"python": platform.python_version()}
+    numbers = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            numbers[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return numbers

@@ -11,7 +11,7 @@ from tfpipe.data.loader import Loader
 from tfpipe.training.monitor.record import Logs
 
 # Samples of which each is counted: the ranks add up 8 bytes for each at the end of an epoch.
-MOST = 10**7
+MOST_SAMPLES = 10**7
 
 
 class SampleCounts(NamedTuple):
@@ -78,7 +78,7 @@ class SampleShares(keras.callbacks.Callback):
         items, classes = self._order.items(new, self._world), len(self._classes)
         labels = self._labels[items]
         by_class = np.bincount(labels[labels != BY_OBJECT], minlength=classes)
-        by_sample = np.bincount(items, minlength=self._order.count) if self._order.count <= MOST else new[:0]
+        by_sample = np.bincount(items, minlength=self._order.count) if self._order.count <= MOST_SAMPLES else new[:0]
         counts = self._world.sum(np.concatenate([by_class, by_sample]).astype(np.float64)).astype(np.int64)
         logs["class_samples"] = dict(zip(self._classes, counts[:classes].tolist(), strict=True))
         if len(by_sample):

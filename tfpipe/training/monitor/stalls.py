@@ -15,7 +15,7 @@ from tfpipe.training.monitor.metrics import append
 
 logger = logging.getLogger(__name__)
 
-PARTS = {"input": "waiting for the input", "step": "in the training step, or in its wait for the other ranks"}
+STALLED_IN = {"input": "waiting for the input", "step": "in the training step, or in its wait for the other ranks"}
 
 
 class Stall(NamedTuple):
@@ -116,7 +116,7 @@ class StallWatch:
 
     def _text(self, stall: Stall) -> str:
         rank, lasted = self._loader.world.rank, f"{stall.seconds:{'.0f' if stall.seconds >= 10 else '.2g'}} seconds"
-        return f"rank {rank}: {self._name} {stall.step} has been open for {lasted}, {PARTS[stall.part]}"
+        return f"rank {rank}: {self._name} {stall.step} has been open for {lasted}, {STALLED_IN[stall.part]}"
 
 
 def end_process(message: str) -> None:
