@@ -1,36 +1,15 @@
-"""The confusion of classes: crops by their class and the predicted one, as a table and as a picture."""
+"""The confusion of classes: crops by their class and the predicted one, as a table."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
-from tfpipe.util.console import line, plain
+from tfpipe.util.console import line
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-# Up to this many classes, the table has all of them, and the picture their names; above, the table has the worst.
+# Up to this many classes, the table has all of them; above, the worst.
 NAMED = 40
-# Cells hold their numbers up to this many classes.
-NUMBERED = 20
-# A picture of more classes would have cells below a pixel.
-MOST_CLASSES = 1000
-
-
-def open_figure(width: float, height: float) -> "Figure":
-    """Returns an empty figure of that size in inches. Raises ConfigError if matplotlib is not installed."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError(f"--picture needs matplotlib ({error}): pip install 'tfpipe[profile]'") from error
-    figure = Figure((width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
 
 
 class ClassScores(NamedTuple):
@@ -72,13 +51,6 @@ class Confusion:
         """Returns the pairs that have crops: class, predicted class and number of crops, int64 [n, 3]."""
         return np.stack([*np.divmod(self._pairs, self.classes), self._counts], axis=1)
 
-    def matrix(self, count: int) -> np.ndarray:
-        """Returns the crops of the first `count` classes by the predicted one of these, int64 [count, count]."""
-        truth, predicted, counts = self.pairs().T
-        result, inside = np.zeros((count, count), np.int64), (truth < count) & (predicted < count)
-        result[truth[inside], predicted[inside]] = counts[inside]
-        return result
-
     def by_class(self, names: Sequence[str]) -> list[ClassScores]:
         """Returns the scores of every class; `names` by number, and a number itself beyond them."""
         truth, predicted, counts = self.pairs().T
@@ -103,37 +75,6 @@ class Confusion:
             )
             for number in range(self.classes)
         ]
-
-    def draw(self, names: Sequence[str], title: str, path: Path) -> None:
-        """Draws the matrix to `path`, a row for each class, as shares of the class's crops.
-
-        Raises ConfigError if matplotlib is not installed, or `path` cannot be written.
-        """
-        count = min(self.classes, MOST_CLASSES)
-        matrix = self.matrix(count)
-        side = 3.5 + 0.28 * min(count, NAMED) if count <= NAMED else 9.0
-        figure = open_figure(side + 1.5, side)
-        ax = figure.subplots()
-        ax.spines[["top", "right"]].set_visible(False)
-        shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
-        image = ax.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
-        figure.colorbar(image, ax=ax, shrink=0.8, label="share of the class's crops")
-        ax.set_xlabel("predicted class")
-        ax.set_ylabel("class")
-        of_all = "" if count == self.classes else f"; the first {count} of {self.classes} classes"
-        ax.set_title(plain(f"{title}{of_all}"), loc="left", size=10, parse_math=False)
-        if count <= NAMED:
-            labels = [plain(_short(class_name(names, number))) for number in range(count)]
-            ax.set_xticks(range(count), labels, rotation=90, fontsize=7, parse_math=False)
-            ax.set_yticks(range(count), labels, fontsize=7, parse_math=False)
-        if count <= NUMBERED:
-            for row, column in np.argwhere(matrix):
-                color = "white" if shares[row, column] > 0.5 else "black"
-                ax.text(column, row, str(matrix[row, column]), ha="center", va="center", fontsize=7, color=color)
-        try:
-            figure.savefig(path, dpi=110)
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"cannot write {path}: {error}") from error
 
 
 def class_name(names: Sequence[str], number: int) -> str:
