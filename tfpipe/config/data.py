@@ -59,7 +59,7 @@ class DataConfig(Section):
     """Filelist or folder of the test data; null: no test pass."""
     remote: Remote = Remote()
     """How to fetch data behind URLs."""
-    service: Workers | None = None
+    service: Workers = None
     """Worker processes (tf.data service) that read, decode and crop: their number, of which each rank starts and ends
     so many; or the addresses of running ones, each "host:5000", as `tfpipe serve worker` prints it. A worker that sends
     nothing for 120 s counts as dead. null: this process does the work."""

@@ -122,5 +122,6 @@ class Remote(Section):
 # host:port
 Address = Annotated[str, Field(pattern=r"^[^\s:/]+:[0-9]+$")]
 Workers = Annotated[
-    PositiveInt | Address | Annotated[list[Address], Field(min_length=1)], Form('a list of "host:port", not empty')
+    PositiveInt | Address | Annotated[list[Address], Field(min_length=1)] | None,
+    Form('a list of "host:port", not empty'),
 ]
