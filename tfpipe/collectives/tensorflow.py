@@ -63,7 +63,8 @@ class TensorFlowCollectives(HubCollectives):
         if all(has_gpu for *_, has_gpu in every):
             self._device = "GPU:0"
             # NCCL needs a GPU for each rank of a host.
-            self._hint = "nccl" if all(self.gather(_gpus_of_host() >= self.local_size)) else "ring"
+            enough = len(tf.config.list_physical_devices("GPU")) >= self.local_size
+            self._hint = "nccl" if all(self.gather(enough)) else "ring"
         workers = [f"{address}:{number}" for address, (_, _, number, _) in zip(addresses, every, strict=True)]
         distribute = tf.distribute
         implementation = distribute.experimental.CommunicationImplementation(self._hint.upper())
@@ -135,12 +136,6 @@ class TensorFlowCollectives(HubCollectives):
             # Steps have StallWatch. TensorFlow keeps each limit until it is over, so steps must not set one.
             timeout_seconds=0.0 if trains else LIMIT_S,
         )
-
-
-def _gpus_of_host() -> int:
-    import tensorflow as tf
-
-    return len(tf.config.list_physical_devices("GPU"))
 
 
 def buckets(kinds: Sequence[tuple["tf.DType", "tf.TensorShape"]]) -> Iterator[list[int]]:

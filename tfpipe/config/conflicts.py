@@ -97,14 +97,6 @@ def _but(*kinds: str) -> tuple[str, ...]:
     return tuple(kind for kind in KINDS if kind not in kinds)
 
 
-def _is_url(path: Any) -> bool:
-    return isinstance(path, str)
-
-
-def _changes(size: Any) -> bool:
-    return len(by_epoch(size)) > 1
-
-
 def _too_large(channels: int) -> Any:
     return lambda size: size is not None and any(h * w * channels >= 2**29 for _, (h, w) in by_epoch(size))
 
@@ -139,8 +131,8 @@ DATA: tuple[Conflict, ...] = (
     *(Conflict(key, SET, "annotations", ("xml", "none"), _INDEXED, f'use "auto" or "index", or leave {key} out')
       for key in ("train_box_file", "test_box_file")),
     Conflict("source.kind", KINDS, "source.path", None, "the path is where the data are", "give it"),
-    *(Conflict(key, _is_url, "source.kind", _but(*REMOTE), f"URLs are for {', '.join(REMOTE)}", "give a path")
-      for key in ("source.path", "source.test_path")),
+    *(Conflict(key, lambda path: isinstance(path, str), "source.kind", _but(*REMOTE),
+               f"URLs are for {', '.join(REMOTE)}", "give a path") for key in ("source.path", "source.test_path")),
     *(Conflict(f"source.{key}", SET, "source.kind", _but(*kinds), f"it is for {', '.join(kinds)}", f"leave {key} out")
       for key, kinds in {**KEYS, "columns.weight": TABLES, "columns.path_format": TABLES}.items()),
     Conflict("source.args", SET, "source.kind", KINDS, 'it is for kinds of your own, "package.module:Class"',
@@ -171,7 +163,8 @@ DATA: tuple[Conflict, ...] = (
     # Crops.
     Conflict("views[].crop", None, "crop", "boxes", "a view has one window of an image, not one for each box", _VIEW),
     Conflict("views", SET, "mix", SET, "mix mixes single crops", "set mix to null, or views to []"),
-    Conflict("views", SET, "crop_image_size", _changes, "views do not grow", "use one size, or set views to []"),
+    Conflict("views", SET, "crop_image_size", lambda size: len(by_epoch(size)) > 1, "views do not grow",
+             "use one size, or set views to []"),
     *(Conflict(key, _too_large(count), "num_channels", count, "a crop has less than 2^29 bytes", "use a smaller size")
       for key in ("crop_image_size", "test_crop_image_size", "views[].size") for count in (1, 3)),
     # Batches.

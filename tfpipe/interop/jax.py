@@ -22,7 +22,7 @@ from tfpipe.data.delivery.taker import Prepare
 from tfpipe.data.failures.batches import Batches
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.interop.ahead import AheadLoader, Prepared, world_of
+from tfpipe.interop.ahead import AheadLoader, Prepared, Processes
 
 BATCHES_AHEAD = 2
 # The label of what only fills up a batch.
@@ -65,10 +65,8 @@ class Loader(AheadLoader):
             ConfigError: a filelist, a label or an annotation folder cannot be used, this rank would get no crop, or the
                 number of batches of a sharded test pass is not known.
         """
-        world = world or world_of(jax.process_index(), jax.process_count(), _gather)
-        # The ranks of a `world` of another size are not JAX's processes.
-        are_ranks = world.backend == "none" and jax.process_count() == world.size > 1
-        super().__init__(config, split, world, _gather if are_ranks else None, **options)
+        processes = Processes(jax.process_index(), jax.process_count(), _gather)
+        super().__init__(config, split, world, processes, **options)
         if self.config.data.targets.max_boxes == "ragged":
             raise ConfigError('tfpipe.jax: JAX has no ragged arrays: data.targets.max_boxes must not be "ragged"')
         if split == "test" and sharding is not None:

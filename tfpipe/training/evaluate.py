@@ -60,7 +60,11 @@ class Evaluator:
         self.bad_files = BadFiles(run_dir, loader)
         self.loss = build_loss(loader.config, classes, reduction="none")
         # The last batch may be smaller than the others: one trace serves both.
-        self.tested = tf.function(self._tested, reduce_retracing=True, autograph=False)
+        self.tested = tf.function(
+            lambda model, images, labels: self._compared(model(images, training=False), labels),
+            reduce_retracing=True,
+            autograph=False,
+        )
 
     def run(self, model: keras.Model, stop: Callable[[], bool] = lambda: False) -> Scores | None:
         """Runs one test pass over all ranks' shares; every rank must call it.
@@ -114,9 +118,6 @@ class Evaluator:
         scalars = [losses.sum(dtype=np.float64), counted, hits.sum(), hits5.sum(), first.sum(), len(truth)]
         counts = (np.bincount(some, minlength=self.classes) for some in (truth, truth[hits]))
         return np.concatenate([scalars, *counts])
-
-    def _tested(self, model: keras.Model, images: tf.Tensor, labels: tf.Tensor) -> tuple[Any, Any, Any]:
-        return self._compared(model(images, training=False), labels)
 
     def _compared(self, logits: Any, labels: Any) -> tuple[Any, Any, Any]:
         """Returns loss, float [batch], predicted class, int [batch], and top-5 hits, bool [batch], of each crop."""

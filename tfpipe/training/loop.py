@@ -65,8 +65,11 @@ class TrainingRun(NamedTuple):
     folder: Path
     train: Loader
     test: Loader | None
-    classes: int  # number of outputs of the model
-    schedule: Schedule  # steps of the epochs
+
+    @property
+    def schedule(self) -> Schedule:
+        """Steps of the epochs."""
+        return self.train.schedule
 
     @property
     def steps(self) -> int:
@@ -106,7 +109,7 @@ def train(
         if untrained:
             run.train.start()  # reads and decodes while the model is built and restored
         total = run.schedule.first_step(config.training.epochs)
-        model = compile_model(config, world, run.classes, run.steps, start, total)
+        model = compile_model(config, world, run.train.data.outputs, run.steps, start, total)
         check_room(run_dir, sum(item.numpy().nbytes for item in [*model.weights, *model.optimizer.variables]), world)
         checkpoints = Checkpoints(run_dir, config.training, world, start.state, stop)
         callbacks = make_callbacks(run, checkpoints)
@@ -150,9 +153,7 @@ def load_run(config: Config, world: World, folder: Path, marks: bool = False) ->
     # Rank 0 looks: class folders are listed for it, which a thousand ranks are not to do.
     has_test = world.from_rank0(lambda: open_source(config.data).has_test())
     test = Loader(config, "test", world, **options) if has_test else None
-    catalog = train.catalog
-    classes = train.data.outputs
-    count = train.count
+    catalog, count = train.catalog, train.count
     if count.crops == 0:
         raise ConfigError(
             f"{catalog.display_name} gives no crop: none of its images has an XML with an object of the classes "
@@ -171,7 +172,7 @@ def load_run(config: Config, world: World, folder: Path, marks: bool = False) ->
         )
     if config.data.phased:
         logger.info("%s", of_list)
-    return TrainingRun(folder, train, test, classes, train.schedule)
+    return TrainingRun(folder, train, test)
 
 
 def check_targets(data: DataConfig) -> None:
@@ -243,7 +244,7 @@ def make_callbacks(run: TrainingRun, checkpoints: Checkpoints) -> list[keras.cal
     if training.log_positions:
         callbacks.append(PositionsLog(run.folder, world.rank))
     if run.test is not None:
-        evaluator = Evaluator(run.test, run.classes, run.folder, end=partial(end_run, run.folder, world))
+        evaluator = Evaluator(run.test, loader.data.outputs, run.folder, end=partial(end_run, run.folder, world))
         callbacks.append(Evaluation(evaluator, training.test_every, checkpoints))
     if config.callbacks:
         callbacks.append(OwnCallbacks(config, world, checkpoints, tested=run.test is not None))

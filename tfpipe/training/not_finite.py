@@ -47,13 +47,11 @@ class NotFiniteGuard(keras.callbacks.Callback):
             self._first = result, here, self._before
         self._steps = self._steps + 1 if anywhere else 0
         self._before = result.positions
-        if self._steps and self._steps >= self._patience(result):
+        patience: float = 1
+        if hasattr(self.model.optimizer, "inner_optimizer"):
+            patience = math.inf if result.asked is None else SKIPPED_STEPS
+        if self._steps >= patience:
             self._end(*self._first)
-
-    def _patience(self, result: StepResult) -> float:
-        if not hasattr(self.model.optimizer, "inner_optimizer"):
-            return 1
-        return math.inf if result.asked is None else SKIPPED_STEPS
 
     def _end(self, first: StepResult, own_loss: bool, before: tf.Tensor | None) -> NoReturn:
         """Raises TfpipeError on all ranks; every rank must call. `before`: positions of the batch before the first."""

@@ -7,7 +7,7 @@ turns: if it is not faster, nothing is changed.
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from operator import attrgetter
@@ -129,19 +129,17 @@ def run(axes: Sequence[Axis], settings: Mapping[Setting, Config], world: World, 
     with pipelines.failures_named(first):
         step = settle_s = None
         if with_step:
-            _check_same_batches(settings.values())
+            if len({tuple(getattr(c.data, name) for name in OF_BATCHES) for c in settings.values()}) > 1:
+                keys = ", ".join(f"data.{name}" for name in OF_BATCHES)
+                raise ConfigError(
+                    f"a training step is swept with batches of one shape: leave out {keys}, or --headspace"
+                )
             step = training_step(first, pipelines)
             measured[MEMORY], settle_s = from_memory(first, pipelines, step)
         measured |= {setting: pipelines.new(config, step, settle_s).measure for setting, config in settings.items()}
         segments = in_turns(measured, plan.repeats, plan.segment_s, world.rank == 0)
     threads = {setting: thread_budget(config.data, world) for setting, config in settings.items()}
     return Sweep(tuple(axis.key for axis in axes), threads, segments, first.data.batch_size)
-
-
-def _check_same_batches(configs: Iterable[Config]) -> None:
-    if len({tuple(getattr(config.data, name) for name in OF_BATCHES) for config in configs}) > 1:
-        keys = ", ".join(f"data.{name}" for name in OF_BATCHES)
-        raise ConfigError(f"a training step is swept with batches of one shape: leave out {keys}, or --headspace")
 
 
 def render(sweep: Sweep) -> str:

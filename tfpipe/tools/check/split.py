@@ -77,12 +77,13 @@ def check(config: DataConfig, splits: Sequence[str], world: World, processes: in
         for split in splits:
             _single_list(config, split)
     results = [_check_split(_subject(source, split, world), processes) for split in splits]
-    others = [_other_paths(source, result, results, world) for result in results]
+    other_paths = [_other_paths(source, result, results, world) for result in results]
     if world.rank > 0:
         return results
-    for number, other in enumerate(others):
+    for number, other in enumerate(other_paths):
         if other is not None:
-            overlap = in_other(results[number].catalog.paths, other)
+            paths, others = results[number].catalog.paths, set(other)
+            overlap = np.fromiter((path in others for path in paths), bool, len(paths))
             results[number] = _with_code(results[number], overlap, "in both lists")
     if len(results) == 2:
         both = shared(results[0].digests, results[1].digests)
@@ -338,12 +339,6 @@ def first_places(paths: Iterable[str]) -> tuple[np.ndarray, dict[int, int]]:
     again = np.zeros(len(places) + len(first), bool)
     again[list(first)] = True
     return again, first
-
-
-def in_other(paths: FileList, others: FileList) -> np.ndarray:
-    """Returns bool [n]: the paths that are also in the other list."""
-    known = set(others)
-    return np.fromiter((path in known for path in paths), bool, len(paths))
 
 
 def twice(digests: np.ndarray, again: np.ndarray) -> np.ndarray:
