@@ -25,12 +25,9 @@ OF_TENSORFLOW = ("ready", "named", "marks")
 class Prepared(NamedTuple):
     """A batch as another framework's arrays, which may still be on their way to a device."""
 
-    data: Any
-    """The structure of Batch.data, of arrays."""
-    positions: tf.Tensor
-    """int64 [batch, 2], for the Loader's state; [0, 2] if the batch only fills up a sharded pass."""
-    arrived: Any = None
-    """An event after which the arrays may be used; None: at once."""
+    data: Any  # the structure of Batch.data, of arrays
+    positions: tf.Tensor  # int64 [batch, 2], for the Loader's state; [0, 2] if the batch only fills up a sharded pass
+    arrived: Any = None  # an event after which the arrays may be used; None: at once
 
 
 class Processes(NamedTuple):

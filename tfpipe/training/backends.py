@@ -20,8 +20,7 @@ class BackendModel(RunModel):
     """A functional model that the training step of Keras' own backend trains; several ranks average the gradients."""
 
     jit = "auto"
-    seed = 0
-    """Seed of PyTorch's own generator, from which Keras' dropout draws there."""
+    seed = 0  # seed of PyTorch's own generator, from which Keras' dropout draws there
     fp16_compression = False
 
     def take(self) -> tuple[Any, ...]:

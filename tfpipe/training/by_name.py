@@ -29,10 +29,7 @@ def subclasses(module: Any, base: type) -> dict[str, Any]:
 
 
 def find(kinds: dict[str, Any], name: str, key: str) -> Any:
-    """Returns the class `name`; `key` is the config key that holds the name.
-
-    Raises ConfigError if there is none.
-    """
+    """Returns the class `name`; `key` is the config key that holds the name. Raises ConfigError if there is none."""
     if name not in kinds:
         raise ConfigError(f'{key} "{name}" is not known; accepted: {", ".join(kinds)}, {OWN}')
     return kinds[name]

@@ -57,12 +57,9 @@ class GlobalBatch(NamedTuple):
 class State:
     """State of a run between two steps, without the weights and the optimizer's slots."""
 
-    epoch: int
-    """Complete epochs."""
-    step: int
-    """Steps done in the current epoch."""
-    total_steps: int
-    """Steps done since the run began."""
+    epoch: int  # complete epochs
+    step: int  # steps done in the current epoch
+    total_steps: int  # steps done since the run began
     batch: GlobalBatch
     stream: Stream
     contract: dict[str, Any] = field(default_factory=dict)
@@ -73,12 +70,9 @@ class State:
     """int64 [ranks, generators, 2]: states of the random generators of dropout and the like."""
     metrics: dict[str, np.ndarray] = field(default_factory=dict)
     """float64: the variables of the current epoch's running metrics, e.g. "top1/total", summed over ranks."""
-    settings: dict[str, Any] = field(default_factory=dict)
-    """Settings of the model and its training, by key."""
-    epoch_steps: int = 1
-    """Steps of a whole epoch."""
-    dropped: int = 0
-    """Images left out in the current epoch so far, over all ranks."""
+    settings: dict[str, Any] = field(default_factory=dict)  # settings of the model and its training, by key
+    epoch_steps: int = 1  # steps of a whole epoch
+    dropped: int = 0  # images left out in the current epoch so far, over all ranks
 
     def within(self, phase: Phase) -> "State":
         """Returns the same state with the batch and the epoch's steps of a phase."""
