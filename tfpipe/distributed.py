@@ -13,10 +13,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from tfpipe.collectives.agreement import check_equal
-from tfpipe.collectives.horovod import HorovodCollectives
 from tfpipe.collectives.jax import JaxCollectives
 from tfpipe.collectives.launch import Launch, find_launch, stray_size
-from tfpipe.collectives.mpi import MpiCollectives
+from tfpipe.collectives.mpi import HorovodCollectives, MpiCollectives
 from tfpipe.collectives.protocol import Backend, Collectives, TensorCollectives
 from tfpipe.collectives.tensorflow import TensorFlowCollectives
 from tfpipe.collectives.torch import TorchCollectives
