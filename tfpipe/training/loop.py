@@ -36,7 +36,7 @@ from tfpipe.training.checkpointing.start import Start, check_room, find_start
 from tfpipe.training.compile import build_loss, build_metrics, build_optimizer, check_over_ranks, check_rate_setters
 from tfpipe.training.devices import log_devices
 from tfpipe.training.evaluate import Evaluation, Evaluator
-from tfpipe.training.models import build_model
+from tfpipe.training.models import build_model, freeze, load_weights
 from tfpipe.training.monitor.accounting import Accounting, TimedCallbacks
 from tfpipe.training.monitor.events import end_run, record, record_start
 from tfpipe.training.monitor.live import live_metrics
@@ -47,7 +47,6 @@ from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.not_finite import NotFiniteGuard
 from tfpipe.training.own_callbacks import OwnCallbacks
 from tfpipe.training.parallel import OverRanks, broadcast, check_weights
-from tfpipe.training.pretrained import freeze, load_weights
 from tfpipe.training.run_model import RunModel
 from tfpipe.training.saved import CONFIG, MODEL, write_classes
 from tfpipe.training.skipping import Skipping

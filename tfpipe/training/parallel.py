@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfpipe.data.runtime.clock import now_s
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
-from tfpipe.training.pretrained import weighted_layers
+from tfpipe.training.models import weighted_layers
 from tfpipe.training.run_model import RunModel
 
 logger = logging.getLogger(__name__)

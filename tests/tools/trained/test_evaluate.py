@@ -19,8 +19,7 @@ from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.errors import ConfigError
-from tfpipe.tools.trained.confusion import Confusion, class_table
-from tfpipe.tools.trained.passes import evaluate
+from tfpipe.tools.trained.passes import Confusion, class_table, evaluate
 
 
 def of_training(run_dir: Path) -> dict[str, float]:

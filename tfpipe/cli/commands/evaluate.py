@@ -19,8 +19,7 @@ def run(args: argparse.Namespace) -> None:
     config = cli.read_trained(args)
     open_source(config.data).check(test=True)
     world = cli.start_trained(args, config)
-    from tfpipe.tools.trained.confusion import as_json, class_table
-    from tfpipe.tools.trained.passes import evaluate
+    from tfpipe.tools.trained.passes import as_json, class_table, evaluate
     from tfpipe.training.monitor.record import metrics_line
 
     scores, confusion, names = evaluate(config, args.model, world)

@@ -18,8 +18,7 @@ from tfpipe.data.loader import Loader
 from tfpipe.data.split import sample_names
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.tools.trained.confusion import class_name
-from tfpipe.tools.trained.passes import open_images, open_test
+from tfpipe.tools.trained.passes import class_name, open_images, open_test
 from tfpipe.training.evaluate import whole_pass
 from tfpipe.training.saved import CLASSES, check_meaning, check_outputs, load_model, read_classes
 from tfpipe.util.atomic_write import atomic_write, writing
