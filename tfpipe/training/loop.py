@@ -22,7 +22,7 @@ from tfpipe.data.sources.registry import open_source
 from tfpipe.data.split import sample_names
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.training.backends import make_model, prepare_backend
+from tfpipe.training.backends import OverRanks, broadcast, check_weights, make_model, prepare_backend
 from tfpipe.training.checkpointing.resume import (
     Checkpoints,
     PositionsLog,
@@ -37,16 +37,14 @@ from tfpipe.training.compile import build_loss, build_metrics, build_optimizer, 
 from tfpipe.training.devices import log_devices
 from tfpipe.training.evaluate import Evaluation, Evaluator
 from tfpipe.training.models import build_model, freeze, load_weights
-from tfpipe.training.monitor.accounting import Accounting, TimedCallbacks
+from tfpipe.training.monitor.accounting import Accounting, SampleShares, TimedCallbacks
 from tfpipe.training.monitor.events import end_run, record, record_start
 from tfpipe.training.monitor.live import live_metrics
 from tfpipe.training.monitor.metrics import METRICS
 from tfpipe.training.monitor.record import Display, Profile, Record, Throughput
-from tfpipe.training.monitor.samples import SampleShares
 from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.not_finite import NotFiniteGuard
 from tfpipe.training.own_callbacks import OwnCallbacks
-from tfpipe.training.parallel import OverRanks, broadcast, check_weights
 from tfpipe.training.run_model import RunModel
 from tfpipe.training.saved import CONFIG, MODEL, write_classes
 from tfpipe.training.skipping import Skipping

@@ -30,6 +30,8 @@ from tfpipe.tools.report.runs import STEP_PARTS, load_run
 from tfpipe.training import loop
 from tfpipe.training.monitor.accounting import (
     Accounting,
+    SampleCounter,
+    SampleCounts,
     Usage,
     distributions,
     rank_figures,
@@ -37,7 +39,6 @@ from tfpipe.training.monitor.accounting import (
     usage,
 )
 from tfpipe.training.monitor.record import Record, Throughput
-from tfpipe.training.monitor.samples import SampleCounter, SampleCounts
 
 LINE = {
     *("steps", "seconds", "images_per_second", "input_wait_fraction", "step_ms", "wait_ms", "compute_ms", "reduce_ms"),

@@ -13,11 +13,11 @@ import numpy as np
 from tfpipe.config import TrainingConfig
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, Stopped, TfpipeError
+from tfpipe.training.backends import averaged_statistics
 from tfpipe.training.checkpointing.checkpoints import FOLDER, Checkpoint, State, write
 from tfpipe.training.checkpointing.signals import Stop
 from tfpipe.training.monitor.events import record
 from tfpipe.training.monitor.record import Logs
-from tfpipe.training.parallel import averaged_statistics
 from tfpipe.training.run_model import Requests, RunModel
 
 logger = logging.getLogger(__name__)
