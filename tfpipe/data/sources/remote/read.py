@@ -18,8 +18,7 @@ from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
-# Images fetched by one call, each with its XML; `data.remote.concurrency` limits the requests of all calls together.
-IMAGES_PER_CALL = 32
+IMAGES_PER_CALL = 32  # each with its XML; `data.remote.concurrency` limits the requests of all calls together
 
 
 class Fetched(NamedTuple):
@@ -53,8 +52,7 @@ def fetch_files(fetcher: Fetcher) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
     """Returns an in-graph function: (URLs of images, URLs of their XMLs; string [n] each, "" for none) -> their files.
 
     Python is called once for n images and holds the GIL for about 10 microseconds an image, besides the requests in the
-    fetcher's thread. A URL that cannot be fetched raises tf.errors.InvalidArgumentError, which names it. Raises
-    ConfigError as Fetcher does.
+    fetcher's thread. A URL that cannot be fetched raises tf.errors.InvalidArgumentError, which names it.
     """
     fetch = fetcher.fetch
 
@@ -80,9 +78,8 @@ def fetch_files(fetcher: Fetcher) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
 
 
 def calls(config: DataConfig, world: World) -> int | None:
-    """Returns the number of batches to request concurrently; None for one at a time, if `data.parallel.read` says so.
-
-    Twice as many as fill `data.remote.concurrency`, so that no batch waits for the last request of another.
+    """Returns the number of batches to request concurrently, so that none waits for the last request of another; None
+    for one at a time, if `data.parallel.read` says so.
     """
     if calls_at_once(config, world).read is None:
         return None
