@@ -15,8 +15,9 @@ from tfpipe.data.loader import Loader
 from tfpipe.errors import TfpipeError
 from tfpipe.training.checkpointing.resume import Checkpoints, inner_optimizer
 from tfpipe.training.compile import build_loss
+from tfpipe.training.monitor.metrics import end_process
 from tfpipe.training.monitor.record import Logs
-from tfpipe.training.monitor.stalls import StallWatch, end_process
+from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.run_model import RunModel
 from tfpipe.training.skipping import BadFiles
 from tfpipe.util.progress import progress

@@ -38,9 +38,8 @@ from tfpipe.training.devices import log_devices
 from tfpipe.training.evaluate import Evaluation, Evaluator
 from tfpipe.training.models import build_model, freeze, load_weights
 from tfpipe.training.monitor.accounting import Accounting, SampleShares, TimedCallbacks
-from tfpipe.training.monitor.events import end_run, record, record_start
 from tfpipe.training.monitor.live import live_metrics
-from tfpipe.training.monitor.metrics import METRICS
+from tfpipe.training.monitor.metrics import METRICS, end_run, record, record_start
 from tfpipe.training.monitor.record import Display, Profile, Record, Throughput
 from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.not_finite import NotFiniteGuard

@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> None:
         from tfpipe.training import loop
         from tfpipe.training.checkpointing.start import choose_run_dir, run_lock
         from tfpipe.training.devices import configure_devices
-        from tfpipe.training.monitor.events import end_run, recorded_failures
+        from tfpipe.training.monitor.metrics import end_run, recorded_failures
         from tfpipe.training.monitor.peers import watch_peers
 
         configure_devices(world, args.interop, args.intraop)

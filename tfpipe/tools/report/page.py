@@ -23,8 +23,7 @@ from tfpipe.tools.report.runs import CONFIG, Run, trace_paths
 from tfpipe.tools.report.samples import BatchRow, batch_rows, sample_times
 from tfpipe.tools.report.text import measured
 from tfpipe.tools.report.trace import read_trace
-from tfpipe.training.monitor.events import EVENTS
-from tfpipe.training.monitor.metrics import METRICS, is_epoch, lines, parse, read
+from tfpipe.training.monitor.metrics import EVENTS, METRICS, is_epoch, lines, parse, read
 from tfpipe.training.monitor.stragglers import describe_stragglers
 from tfpipe.util.atomic_write import atomic_write, writing
 

@@ -13,8 +13,7 @@ from tfpipe.data.runtime.parallelism import thread_budget
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.tools.report.trace import Trace, find_trace, read_trace
-from tfpipe.training.monitor.events import EVENTS
-from tfpipe.training.monitor.metrics import METRICS, read
+from tfpipe.training.monitor.metrics import EVENTS, METRICS, read
 
 CONFIG = "config.json"
 # Written by tfpipe bench --profile instead of the accounting.

@@ -16,7 +16,7 @@ from tfpipe.errors import ConfigError, Stopped, TfpipeError
 from tfpipe.training.backends import averaged_statistics
 from tfpipe.training.checkpointing.checkpoints import FOLDER, Checkpoint, State, write
 from tfpipe.training.checkpointing.signals import Stop
-from tfpipe.training.monitor.events import record
+from tfpipe.training.monitor.metrics import record
 from tfpipe.training.monitor.record import Logs
 from tfpipe.training.run_model import Requests, RunModel
 

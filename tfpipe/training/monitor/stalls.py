@@ -1,9 +1,7 @@
 """Stalls: steps that take far too long; reported while they last, since they may never end, and ended at a limit."""
 
 import logging
-import os
 import statistics
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import NamedTuple
 
 from tfpipe.data.failures.stalled import PATIENCE_S
 from tfpipe.data.loader import Loader
-from tfpipe.training.monitor.metrics import append
+from tfpipe.training.monitor.metrics import append, end_process
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +46,7 @@ class StallWatch:
         *,
         after_s: float = 30.0,
         name: str = "step",
-        end: Callable[[str], None] = lambda message: end_process(message),
+        end: Callable[[str], None] = end_process,
     ) -> None:
         """Prepares the thread, which runs inside `with` and watches the steps on the batches of `loader`.
 
@@ -117,12 +115,3 @@ class StallWatch:
     def _text(self, stall: Stall) -> str:
         rank, lasted = self._loader.world.rank, f"{stall.seconds:{'.0f' if stall.seconds >= 10 else '.2g'}} seconds"
         return f"rank {rank}: {self._name} {stall.step} has been open for {lasted}, {STALLED_IN[stall.part]}"
-
-
-def end_process(message: str) -> None:
-    """Ends this process at once, with code 1, which makes a launcher end the other ranks.
-
-    It runs no cleanup: the hanging thread is in C++ or in the kernel, where no exception reaches it.
-    """
-    print(f"tfpipe: error: {message}", file=sys.stderr, flush=True)
-    os._exit(1)
