@@ -85,7 +85,8 @@ def main(args: argparse.Namespace) -> None:
     configure_devices(world)
     with tempfile.TemporaryDirectory() as folder:
         run = load_run(config, world, Path(folder))
-        model = compile_model(config, world, run.classes, run.steps, Start(first_state(run.train, run.steps)))
+        start = Start(first_state(run.train, run.steps))
+        model = compile_model(config, world, run.train.data.outputs, run.steps, start)
         model.train_on(run.train)
         record = Record(run.folder)
         # As Throughput when its warm-up is over.

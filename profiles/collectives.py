@@ -29,10 +29,9 @@ def rank(kind: str, args: argparse.Namespace) -> None:
     import tensorflow as tf
 
     from tfpipe import World, make_config
-    from tfpipe.training.backends import make_model
+    from tfpipe.training.backends import broadcast, make_model
     from tfpipe.training.devices import configure_devices
     from tfpipe.training.models import build_model
-    from tfpipe.training.parallel import broadcast
 
     world = World.detect(collectives=kind, folder=args.folder)
     configure_devices(world)

@@ -32,7 +32,7 @@ if __name__ == "__main__":
     parser.add_argument("lists", type=Path, nargs="+")
     parser.add_argument("--images", type=int, default=3840, help="of a turn")
     parser.add_argument("--turns", type=int, default=9)
-    parser.add_argument("--decoder", default="auto")
+    parser.add_argument("--decoder", default="native")
     parser.add_argument("--side", type=int, default=224)
     chosen = parser.parse_args()
     print("| list | kernel | crops/s | of bilinear's (min to max) | CPU us a crop | of bilinear's rate by CPU time |")

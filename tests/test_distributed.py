@@ -211,13 +211,13 @@ def test_the_launcher_is_found(environ, expected):
 
 @pytest.mark.parametrize("value", ["", " ", "one", "-1", "1.0"])
 @pytest.mark.parametrize(
-    "name", [*dict.fromkeys(name for _, *names in LAUNCHERS for name in names if name), "JAX_PROCESS_ID"]
+    "name", [*dict.fromkeys(name for _, *names, _ in LAUNCHERS for name in names if name), "JAX_PROCESS_ID"]
 )
 def test_a_rank_or_size_that_is_no_number_is_refused_with_its_name(name: str, value: str) -> None:
     """An empty variable would be one rank alone, of several."""
     (environ,) = [
         {rank: "0", **({size: "2"} if size else {}), "SLURM_STEP_ID": "0", "PRTE_LAUNCHED": "1"}
-        for _, rank, size in (*LAUNCHERS, ("", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES"))
+        for _, rank, size, _ in (*LAUNCHERS, ("", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", ()))
         if name in (rank, size)
     ][:1]
     with pytest.raises(ConfigError, match=rf'^{name} is "{value}", and a launcher sets it to a whole number: unset it'):
@@ -295,7 +295,7 @@ def launched_as(monkeypatch):
     """Puts this process where a launcher would have started it, without Horovod unless it is wanted."""
 
     def launch(environ: dict[str, str], horovod: bool = False) -> None:
-        for name in [name for _, *names in LAUNCHERS for name in names] + ["SLURM_STEP_ID"]:
+        for name in [name for _, *names, _ in LAUNCHERS for name in names] + ["SLURM_STEP_ID"]:
             monkeypatch.delenv(name, raising=False)
         for name, value in environ.items():
             monkeypatch.setenv(name, value)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support import full
 from tests.support.commands import ROOT
-from tests.support.limits import EXCEPTIONS, GATE_CPU_S, LINES, MOST, beyond, beyond_in_gate
+from tests.support.limits import EXCEPTIONS, GATE_CPU_S, KEYS, LINES, MOST, beyond, beyond_in_gate
 
 TRIPLES, ORDER, ASKED = MOST
 TAKES = 'def f{}(data: "DataConfig | None", world, *, catalog: "Catalog") -> None: ...\n'
@@ -74,6 +74,13 @@ def test_the_lines_of_a_folder_have_a_budget(tmp_path: Path) -> None:
     for lines, keys in ((LINES["tfpipe/tools"], []), (LINES["tfpipe/tools"] + 1, ["lines of tfpipe/tools"])):
         (tmp_path / "tfpipe/tools/__init__.py").write_text("\n" * lines)
         assert [key for key, _ in beyond(tmp_path) if key.startswith("lines")] == keys
+
+
+def test_the_keys_of_a_config_have_a_budget(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    for rows, keys in ((KEYS, []), (KEYS + 1, ["keys"])):
+        (tmp_path / "docs/config.md").write_text("| Key | Type |\n" + "| `a` | `1` or `2` |\n" * rows)
+        assert [key for key, _ in beyond(tmp_path)] == keys
 
 
 def test_the_tests_time_has_a_budget(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Config]:
         "files": listed,
         "packed": {"source": {"kind": "packed", "path": str(root / "packed")}, "annotations": "none"},
         "tar": {"source": {"kind": "webdataset", "path": str(tars)}, "annotations": "none"},
-        "service": {**listed, "service": {"workers": 1}},
+        "service": {**listed, "service": 1},
     }
     return {name: make_config({"data": {**RECIPE, **each}}) for name, each in data.items()}
 

@@ -47,7 +47,7 @@ class Training(NamedTuple):
 def config(sample: SampleData, tmp_path: Path) -> Path:
     """More epochs than a test waits for, of 192 images; the list names each image twice."""
     (tmp_path / "list.txt").write_text(sample.train.read_text() * 2)
-    data = {"train_filelist": "list.txt", "test_filelist": None, "batch_size": 4, "service": {"workers": 2}}
+    data = {"train_filelist": "list.txt", "test_filelist": None, "batch_size": 4, "service": 2}
     return sample.config(tmp_path / "c.json", data=data, training={"epochs": 30, "log_positions": True})
 
 
@@ -143,4 +143,4 @@ def test_a_port_that_is_taken_is_refused(monkeypatch: pytest.MonkeyPatch, capsys
 
 def test_there_is_no_dispatcher(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "dispatcher"]) == 2
-    assert "list the addresses that they print in data.service.address" in capsys.readouterr().err
+    assert "list the addresses that they print in data.service" in capsys.readouterr().err

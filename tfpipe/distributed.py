@@ -13,10 +13,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from tfpipe.collectives.agreement import check_equal
-from tfpipe.collectives.horovod import HorovodCollectives
 from tfpipe.collectives.jax import JaxCollectives
 from tfpipe.collectives.launch import Launch, find_launch, stray_size
-from tfpipe.collectives.mpi import MpiCollectives
+from tfpipe.collectives.mpi import HorovodCollectives, MpiCollectives
 from tfpipe.collectives.protocol import Backend, Collectives, TensorCollectives
 from tfpipe.collectives.tensorflow import TensorFlowCollectives
 from tfpipe.collectives.torch import TorchCollectives
@@ -51,15 +50,10 @@ def _check_launcher() -> None:
 
 
 def cpu_share(allowed: int, cpus: int, local_size: int) -> int:
-    """Returns the number of CPUs for one of the ranks on a host.
+    """Returns the number of CPUs for one of the `local_size` ranks on a host of `cpus` CPUs.
 
-    A launcher that binds ranks has already divided the CPUs; one that does not lets every rank use all of them,
-    which is `local_size` times too many.
-
-    Args:
-        allowed: CPUs this process may run on.
-        cpus: CPUs of the host.
-        local_size: ranks on the host.
+    A launcher that binds ranks has already divided the CPUs: the `allowed` ones are those of this process. One that
+    does not lets every rank use all of them.
     """
     return min(allowed, max(1, cpus // local_size))
 
@@ -262,11 +256,7 @@ class World:
             check_equal(facts, self.gather)
 
     def sum(self, values: np.ndarray) -> np.ndarray:
-        """Returns the sum of a float64 array over ranks, on every rank.
-
-        Raises:
-            RuntimeError: there are other ranks, but no backend that connects them.
-        """
+        """Returns the sum of a float64 array over ranks, on every rank; RuntimeError if nothing connects them."""
         if self.size == 1:
             return values
         return self._reached.sum(np.asarray(values, np.float64))

@@ -26,7 +26,7 @@ def tfpipe_index(work: Work) -> Iterator[tf.Tensor]:
 
 def tfpipe_service(work: Work) -> Iterator[tf.Tensor]:
     """With an index and two workers on this machine."""
-    return _tfpipe(work, ["data.annotations=index", f"data.index={work.folder}", 'data.service={"workers": 2}'])
+    return _tfpipe(work, ["data.annotations=index", f"data.index={work.folder}", "data.service=2"])
 
 
 def tfpipe_graph(work: Work) -> Iterator[tf.Tensor]:

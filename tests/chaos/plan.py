@@ -68,7 +68,7 @@ def draw(seed: int) -> Plan:
         "data.unit": rng.choice(("image", "box")),
         "data.crop": crop,
         "data.on_error": "raise" if source == "service" else rng.choice(("raise", "skip")),
-        "data.decoder": "auto" if source in ("service", "crops", "raw") else rng.choice(("auto", "graph")),
+        "data.decoder": "native" if source in ("service", "crops", "raw") else rng.choice(("native", "graph")),
         "data.seed": rng.randrange(1000),
         "optimizer.name": rng.choice(OPTIMIZERS),
         "training.precision": rng.choice(("float32", "float32", "mixed_bfloat16", "mixed_float16")),

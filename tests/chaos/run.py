@@ -61,7 +61,7 @@ class Story:
         data |= write_data(self.plan.source, sample, self.folder, url)
         data |= {"cache": "cache"} if self.plan.source == "cache" else {}
         data |= {"cache": "memory"} if self.plan.source == "memory" else {}
-        data |= {"service": {"workers": 1, "timeout_s": 10}} if self.plan.source == "service" else {}
+        data |= {"service": 1} if self.plan.source == "service" else {}
         sections: dict[str, dict[str, Any]] = {"data": data, "training": {"epochs": EPOCHS, "log_positions": True}}
         for key, value in self.plan.overrides.items():
             *folders, name = key.split(".")

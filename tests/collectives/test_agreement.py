@@ -11,7 +11,7 @@ import pytest
 from tests.support.gathers import Gather, on_all
 from tfpipe.collectives.agreement import check_equal, named, spans
 from tfpipe.config import Config, make_config
-from tfpipe.config.ranks import OWN, shared_settings
+from tfpipe.config.model import OWN, shared_settings
 from tfpipe.errors import ConfigError
 
 DATA = {"train_filelist": "train.txt"}
@@ -47,7 +47,7 @@ OTHERS: dict[str, Any] = {
     "loss": {"args": {"label_smoothing": 0.1}, "name": "mine:loss"},
     "training": {
         "epochs": 3, "seed": 4, "interval": 7, "steps_per_epoch": 5, "precision": "mixed_float16", "test_every": 2,
-        "compression": "fp16", "checkpoint": {"every_steps": 3}, "xla": True, "stop_on_nan": False,
+        "compression": "fp16", "checkpoint": {"every_steps": 3}, "xla": True,
     },
 }  # fmt: skip
 
@@ -72,7 +72,7 @@ def test_each_setting_that_differs_on_a_rank_is_named_with_values_and_ranks_on_a
 
 def test_what_a_rank_may_have_for_itself_is_not_compared() -> None:
     """Threads, caches, and folders of copies; a path in the place of none is compared."""
-    own = {"threads": 3, "cache": "cache", "parallel": {"read": 5}, "remote": {"cache": "here"}, "memory_budget": 9}
+    own = {"threads": 3, "cache": "cache", "parallel": {"read": 5}, "remote": {"cache": "here"}}
     here = config_of(data={"test_filelist": "test.txt"}, model={"weights": "w.keras"})
     there = config_of(
         data={"train_filelist": "/local/1/a.txt", "test_filelist": "/local/1/b.txt", **own},

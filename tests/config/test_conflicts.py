@@ -41,9 +41,7 @@ VALUES: dict[str, list[Any]] = {
     "on_error": ["skip"],
     "parallel.decode": ["autotune"],
     "parallel.read": ["autotune"],
-    "service": [{"workers": 1}],
-    "service.address": ["a:1"],
-    "service.workers": [2],
+    "service": [1],
     "source": [{"kind": "folders", "path": "/tree"}],
     "source.args": [{"a": 1}],
     "source.columns": [{"label": "name"}],
@@ -61,7 +59,6 @@ VALUES: dict[str, list[Any]] = {
     "targets.masks": [{"images": "a", "annotations": "b"}],
     "targets.max_boxes": [3],
     "targets.min_visible": [0.5],
-    "targets.ragged": [True],
     "test_box_file": ["/b.csv"],
     "test_crop": ["boxes", "center", "full"],
     "test_crop_image_size": [[20_000, 20_000], [40_000, 40_000]],
@@ -80,7 +77,6 @@ BASE: dict[str, dict[str, Any]] = {
     "mix.": {"mix.mixup": 0.2, "mix.cutmix": 1},
     "normalize": {"dtype": "float32"},
     "normalize.": {"normalize.mean": [0.5] * 3, "normalize.std": [0.5] * 3},
-    "service.": {"service": {}},
     "source.": {"source.kind": "folders", "source.path": "/tree"},
     "targets.m": {"targets.kind": "boxes"},
     "views[].crop": {"crop": "random_resized"},
@@ -146,12 +142,10 @@ def test_two_settings_are_refused_and_each_alone_is_not(row: Conflict) -> None:
 
 
 def test_all_conflicts_are_named_with_what_was_received() -> None:
-    assert said(
-        {"service": {"workers": 1}, "cache": "/disk", "num_parallel_readers": 1, "parallel.read": "autotune"}
-    ) == (
+    assert said({"service": 1, "cache": "/disk", "num_parallel_readers": 1, "parallel.read": "autotune"}) == (
         "2 errors in the config:\n"
         '  data.num_parallel_readers 1 and data.parallel.read "autotune": 1 makes the pipeline serial, without '
         'AUTOTUNE: use "auto", or leave parallel.read out\n'
-        '  data.service {"workers": 1} and data.cache "/disk": the processes of the service have neither Python nor '
+        '  data.service 1 and data.cache "/disk": the processes of the service have neither Python nor '
         "the memory of this one: set cache to null, or set service to null"
     )

@@ -211,8 +211,9 @@ def test_all_mistakes_are_reported_at_once(complain):
             'data.train_filelist: received 3; accepted: a valid string or a list of {"path": FILE, "weight": NUMBER}',
         ),
         (
-            with_data(service={"address": []}),
-            'data.service.address: received []; accepted: a valid string or a list of "host:port", not empty',
+            with_data(service=[]),
+            "data.service: received []; accepted: a valid integer or a valid string or a list of "
+            '"host:port", not empty',
         ),
         (
             with_data() | {"callbacks": {}},
@@ -502,10 +503,10 @@ def test_a_config_that_cannot_be_read_is_named(tmp_path):
         ("data.num_parallel_readers=auto", "auto"),
         ('data.num_parallel_readers="auto"', "auto"),
         ('data.classes=["a", "b"]', ["a", "b"]),
-        ("data.handler=a=b", "a=b"),
+        ("data.transform=a=b", "a=b"),
         ("data.test_filelist=None", None),
         ("data.reshuffle_each_iteration=False", False),
-        ('data.handler=""', ""),
+        ('data.transform=""', ""),
         ("data.prefectch_buffer_size=7", 7),
         ("data.center_fraction=0.5", 0.5),
         ("model.args.width=16", {"width": 16}),
@@ -694,9 +695,9 @@ def test_a_source_is_of_a_kind_that_there_is(source: dict, message: str) -> None
         make_config({"data": {"source": source}})
 
 
-@pytest.mark.parametrize("decoder", ["auto", "graph"])
+@pytest.mark.parametrize("decoder", ["native", "graph"])
 def test_only_kernels_whose_pixels_have_changed_have_another_name(decoder: str) -> None:
     """In packed data and in checkpoints; TensorFlow's ops made what they hold of other kernels."""
     names = {kernel: DataConfig(train_filelist=Path("x"), decoder=decoder, resize=kernel) for kernel in KERNELS}
     assert {kernel for kernel, config in names.items() if config.stored_resize != kernel} == {"bicubic"}
-    assert all(config.native == (decoder == "auto") for config in names.values())
+    assert all(config.native == (decoder == "native") for config in names.values())

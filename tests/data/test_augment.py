@@ -61,7 +61,7 @@ def check(config: Config, plain: Config | None = None) -> None:
         {"num_channels": 1, "decoder": "graph"},
         {"num_parallel_readers": 1, "on_error": "skip"},
         {"cache": "memory"},
-        {"service": {"workers": 1}},
+        {"service": 1},
     ],
 )
 def test_a_crop_is_changed_by_what_its_position_draws(sample: SampleData, tmp_path: Path, data: dict[str, Any]) -> None:

@@ -64,7 +64,7 @@ def alone(config: Config, number: int) -> Config:
     return config.model_copy(update={"data": one.model_copy(update={"seed": config.data.seed + number * 2**41})})
 
 
-GRAY = {"num_channels": 1, "resize": "bicubic", "fit": "letterbox", "letterbox_level": 9, "num_parallel_readers": 1}
+GRAY = {"num_channels": 1, "resize": "bicubic", "fit": 9, "num_parallel_readers": 1}
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def expected(sample: SampleData, tmp_path_factory: pytest.TempPathFactory) -> di
 @pytest.mark.parametrize(
     "data",
     [
-        {"service": {"workers": 1}},
-        {"service": {"workers": 1}, "decoder": "graph"},
+        {"service": 1},
+        {"service": 1, "decoder": "graph"},
         {"cache": "memory"},
         {"unit": "box", "scope": "shard", "label_source": "object"},
     ],
@@ -244,7 +244,7 @@ def test_a_transform_gets_the_tuple(sample: SampleData, tmp_path: Path) -> None:
         ({"views": [{"sizes": 5}]}, r"views\[0\].sizes: unknown key; did you mean .*views\[0\].size"),
         ({"views": {"count": 2}}, "views: received .*; accepted: a list of"),
         ({"fit": "letter"}, "fit: received \"letter\"; accepted: 'stretch' or 'letterbox'"),
-        ({"letterbox_level": 256}, "letterbox_level: received 256; accepted: less than or equal to 255"),
+        ({"fit": 256}, "fit: received 256; accepted: 'stretch' or 'letterbox' or less than or equal to 255"),
     ],
     ids=str,
 )
@@ -303,9 +303,6 @@ def test_settings_without_effect_are_named() -> None:
     keys: dict[str, Any] = {"train_filelist": "x", **KEYS}
     data = make_config({"data": {**keys, "fit": "letterbox", "flip": True, "views": [{"flip": False}]}}).data
     assert [message.partition(" ")[0] for message in unused(data)] == ["data.fit", "data.flip"]
-    assert list(unused(make_config({"data": {**keys, "letterbox_level": 0}}).data)) == [
-        'data.letterbox_level has no effect: it is for data.fit "letterbox"'
-    ]
     views = [{"crop": "full"}, {"crop": "center"}]
     assert not list(
         unused(make_config({"data": {**keys, "fit": "letterbox", "views": views, "center_fraction": 1}}).data)

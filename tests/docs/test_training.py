@@ -15,7 +15,7 @@ from tests.support.runs import read_metrics
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.training.loop import train
-from tfpipe.training.pretrained import weighted_layers
+from tfpipe.training.models import weighted_layers
 
 MODULE, *_ = blocks(ROOT / "docs/training.md", "python")
 OWN, TUNED, *_ = (json.loads(block) for block in blocks(ROOT / "docs/training.md", "json"))

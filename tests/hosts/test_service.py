@@ -29,7 +29,7 @@ def worker(lab: Lab, host: str) -> Iterator[None]:
 def served(lab: Lab) -> Iterator[subprocess.Popen[str]]:
     """A training on the login host, under way, whose workers are on the nodes."""
     with worker(lab, "node1"), worker(lab, "node2"), worker(lab, "node3"):
-        sets = ['data.service.address=["node1:5000","node2:5000","node3:5000"]', "training.epochs=10"]
+        sets = ['data.service=["node1:5000","node2:5000","node3:5000"]', "training.epochs=10"]
         words = [word for each in sets for word in ("--set", each)]
         process = lab.hosts.start(
             LOGIN, "python", "train.py", "-c", lab.config, "-l", lab.run_dir, *words, **{DELAY_MS: "0"}

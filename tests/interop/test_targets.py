@@ -29,7 +29,8 @@ for name, part in expected.items():
 {more}
 """
 RAGGED = """
-images, targets = next(framework.Loader(make_config({"data": data | {"targets": {"kind": "boxes", "ragged": True}}})))
+ragged = {"targets": {"kind": "boxes", "max_boxes": "ragged"}}
+images, targets = next(framework.Loader(make_config({"data": data | ragged})))
 assert images.shape == (8, 3, 64, 48) and len(targets) == 8
 for row, target in enumerate(targets):
     there = expected["labels"][row] >= 0
@@ -40,9 +41,9 @@ for row, target in enumerate(targets):
 REFUSED = """
 from tfpipe.errors import ConfigError
 try:
-    framework.Loader(make_config({"data": data | {"targets": {"kind": "boxes", "ragged": True}}}))
+    framework.Loader(make_config({"data": data | {"targets": {"kind": "boxes", "max_boxes": "ragged"}}}))
 except ConfigError as error:
-    assert "set data.targets.ragged to false" in str(error)
+    assert 'data.targets.max_boxes must not be "ragged"' in str(error)
 else:
     raise AssertionError("accepted")
 """

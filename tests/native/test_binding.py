@@ -22,7 +22,7 @@ from tfpipe import native
 from tfpipe.data.images.headers import jpeg_header
 from tfpipe.errors import ConfigError
 from tfpipe.native import decoder_name
-from tfpipe.util.memory import private_memory
+from tfpipe.util.resources import private_memory
 
 FULL = (90, 120)
 

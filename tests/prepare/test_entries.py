@@ -128,7 +128,7 @@ def test_what_an_interrupted_run_has_finished_is_not_made_again(
         return find(self, jpeg, every)
 
     monkeypatch.setattr(Core, "entries", some)
-    monkeypatch.setattr(build, "CHUNK", 1)
+    monkeypatch.setattr(build, "IMAGES_PER_TASK", 1)
     with pytest.raises(KeyboardInterrupt):
         build_entries(config.data, "train", World(threads=1))
     monkeypatch.setattr(Core, "entries", lambda self, jpeg, every: seen.append(0) or find(self, jpeg, every))

@@ -28,7 +28,7 @@ class Slow:
     def __init__(self, *data): self.real = hashlib.sha256(*data)
     def update(self, block): time.sleep(0.002), self.real.update(block)
     def hexdigest(self): return self.real.hexdigest()
-stage.BLOCK, stage.hashlib = 1024, types.SimpleNamespace(sha256=Slow)
+stage.COPY_BYTES, stage.hashlib = 1024, types.SimpleNamespace(sha256=Slow)
 from tfpipe.cli import main
 sys.exit(main(sys.argv[1:]))
 """

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tests.support.images import cmyk, encoded, gigapixel, picture, png16, scans, turned, unmarked, with_alpha, ycck
 from tests.support.xmls import bndbox, note, sides, thing
 from tfpipe.data.annotations.objects import MAX_BYTES
-from tfpipe.data.images.damage import REMEDY
+from tfpipe.data.images.damage import FEWER_SCANS, RAISE_IT, TOO_MANY_SCANS
 
 HEIGHT, WIDTH = 48, 64
 PICTURE = picture(HEIGHT, WIDTH, 7)
@@ -85,10 +85,10 @@ IMAGES = [
     Fault(
         "3,600 megapixels in the header",
         gigapixel(),
-        f"3600000000 pixels are more than data.max_pixels, 178956970{REMEDY}",
+        f"3600000000 pixels are more than data.max_pixels, 178956970{RAISE_IT}",
         UNDECODABLE,
     ),
-    Fault("300 scans", scans(PICTURE, 300), f"300 scans are more than data.max_scans, 100{REMEDY}", UNDECODABLE),
+    Fault("300 scans", scans(PICTURE, 300), f"300{TOO_MANY_SCANS}100{FEWER_SCANS}", UNDECODABLE),
     Fault("3,600 megapixels in a PNG's header", huge_png(), "PNG size too large for int: 60000 by 60000", UNDECODABLE),
     Fault(
         "3,600 megapixels in a GIF's header",

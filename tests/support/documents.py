@@ -46,7 +46,7 @@ SHORTER = {
     "imagenet_resnet50.json": f"{STEPS}=1 --set data.crop_image_size=[32,32]",
     "configs/recipes/": f"{STEPS}=1 --set data.crop_image_size=[32,32]",
     "bccd.json": f"{STEPS}=2",
-    "data.service.workers": f"{STEPS}=3 --set data.service.workers=2",
+    "data.service=": f"{STEPS}=3 --set data.service=2",
     "torch_resnet18.py": "--steps 2 --width 4",
     "train.py * --profile": f"{STEPS}=42",
     "train.py": f"{STEPS}=3",

@@ -18,7 +18,7 @@ class Scenario(NamedTuple):
     name: str
     args: Sequence[str]
     constants: Mapping[str, int] = {}
-    """Values, by module and name such as "tfpipe.tools.check.split.CHUNK", that it has meanwhile."""
+    """Values, by module and name such as "tfpipe.tools.check.split.IMAGES_PER_TASK", that it has meanwhile."""
 
 
 class Result(NamedTuple):

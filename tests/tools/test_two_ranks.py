@@ -53,7 +53,7 @@ def ran(sample: SampleData, tmp_path_factory: pytest.TempPathFactory) -> Ran:
             Scenario("pack", pack_crops(config, folder / "packed")),
             Scenario("stage-shard", [*copy, str(folder / "shard"), "--set", "data.scope=shard"]),
             Scenario("stage-global", [*copy, str(folder / "global")]),
-            Scenario("check", [*check, "--processes", "1"], {"tfpipe.tools.check.split.CHUNK": 3}),
+            Scenario("check", [*check, "--processes", "1"], {"tfpipe.tools.check.split.IMAGES_PER_TASK": 3}),
             Scenario(
                 "index",
                 ["index", "-c", config, "--split", "all", "--processes", "2"],

@@ -13,10 +13,10 @@ from tfpipe import Loader, load_config, make_config
 from tfpipe.data import loader
 from tfpipe.data.runtime.meter import Meter
 from tfpipe.errors import TfpipeError
+from tfpipe.training.backends import ParallelModel
 from tfpipe.training.compile import build_loss
 from tfpipe.training.evaluate import Evaluator, summarise
 from tfpipe.training.models import build_model
-from tfpipe.training.parallel import ParallelModel
 
 IGNORING = {"args": {"ignore_class": 3}}
 

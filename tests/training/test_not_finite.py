@@ -69,7 +69,7 @@ def test_the_run_ends_with_the_step_and_its_positions_and_keeps_good_checkpoints
         run(sample, tmp_path, every_steps=3)
     text = str(caught.value)
     assert "rank 0: loss nan, positions 40 to 43 (the step before: 36 to 39)" in text, "batches of 4"
-    assert "step-000000009.npz" in text and "--resume" in text and "training.stop_on_nan" in text
+    assert "step-000000009.npz" in text and "--resume" in text
     assert saved(tmp_path) == [6, 9]
     assert len([line for line in strict_lines(tmp_path / "run") if "interval" not in line]) == 2
 
@@ -83,16 +83,6 @@ def test_weights_that_are_not_finite_are_not_saved_though_the_loss_still_was(
     with pytest.raises(TfpipeError, match=message):
         run(sample, tmp_path, every_steps)
     assert saved(tmp_path) == kept
-
-
-def test_without_the_guard_the_run_goes_on_but_good_checkpoints_stay_and_metrics_are_json(
-    sample: SampleData, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    run_dir = run(sample, tmp_path, every_steps=4, stop_on_nan=False)
-    assert saved(tmp_path) == [4, 8]
-    epochs = [line for line in strict_lines(run_dir) if "interval" not in line]
-    assert [line["loss"] is None for line in epochs] == [False, False, True]
-    assert "no checkpoint is written" in caplog.text and "training.stop_on_nan is false" in caplog.text
 
 
 def test_the_loss_of_the_last_step_of_an_epoch_counts_before_its_end() -> None:

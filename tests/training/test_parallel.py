@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tests.support.models import tiny
 from tfpipe import World
-from tfpipe.training.parallel import ParallelModel
+from tfpipe.training.backends import ParallelModel
 
 
 def with_a_silent_rank(tensors: Sequence[tf.Tensor], name: str, fp16_compression: bool) -> list[tf.Tensor]:

@@ -14,12 +14,11 @@ from tests.support.sample import TINY
 from tfpipe import Stream, World
 from tfpipe.config import Config
 from tfpipe.errors import ConfigError
+from tfpipe.training.backends import ParallelModel, averaged_statistics
 from tfpipe.training.checkpointing.checkpoints import GlobalBatch, State, check_contract
 from tfpipe.training.checkpointing.start import Start
 from tfpipe.training.loop import compile_model
-from tfpipe.training.models import build_model
-from tfpipe.training.parallel import ParallelModel, averaged_statistics
-from tfpipe.training.pretrained import freeze, load_weights, weighted_layers
+from tfpipe.training.models import build_model, freeze, load_weights, weighted_layers
 
 FLAT = {"name": "resnet18", "args": {"width": 8}}
 FRESH = Start(State(0, 0, 0, GlobalBatch(1, 4), Stream.start(1)))

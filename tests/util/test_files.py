@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from tfpipe.util.files import SOME, format_of, read_whole
+from tfpipe.util.files import READ_BYTES, format_of, read_whole
 
 
-@pytest.mark.parametrize("size", [0, 1, SOME - 1, SOME, SOME + 1, 2 * SOME, 3 * SOME + 5])
+@pytest.mark.parametrize("size", [0, 1, READ_BYTES - 1, READ_BYTES, READ_BYTES + 1, 2 * READ_BYTES, 3 * READ_BYTES + 5])
 def test_a_file_is_read_whole(tmp_path: Path, size: int) -> None:
     contents = bytes(number % 251 for number in range(size))
     (tmp_path / "file").write_bytes(contents)
     assert read_whole(str(tmp_path / "file")) == contents
-    assert read_whole(str(tmp_path / "file"), most=SOME) == contents[:SOME]
+    assert read_whole(str(tmp_path / "file"), most=READ_BYTES) == contents[:READ_BYTES]
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -1,7 +1,3 @@
-"""The command line: `tfpipe COMMAND` and `python train.py`.
-
-`program` builds the parser and runs a command, `arguments` holds what several commands share, and `commands` the
-commands.
-"""
+"""The command line: `tfpipe COMMAND` and `python train.py`."""
 
 from tfpipe.cli.program import main as main

@@ -11,7 +11,7 @@ from typing import Any
 
 from tfpipe.collectives.launch import find_launch
 from tfpipe.config import Config, DataConfig, load_config
-from tfpipe.config.ranks import shared_settings
+from tfpipe.config.model import shared_settings
 from tfpipe.data.runtime.tracing import Window
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, masked
@@ -24,6 +24,7 @@ Arguments = argparse._ActionsContainer
 """A parser, or a group of its arguments."""
 
 BACKENDS = ("tensorflow", "jax", "torch")
+CONFIG = "config.json"
 
 
 def add_config(arguments: Arguments) -> None:
@@ -44,11 +45,7 @@ def add_set(arguments: Arguments) -> None:
 
 
 def read_config(args: argparse.Namespace, overrides: Sequence[str] = ()) -> Config:
-    """Loads the config that -c names, with the overrides of --set and then further ones.
-
-    Raises:
-        ConfigError: the config cannot be read, or is not valid.
-    """
+    """Loads the config that -c names, with the overrides of --set and then further ones; raises ConfigError."""
     return load_config(args.config, [*args.set, *overrides])
 
 
@@ -102,11 +99,7 @@ def add_json(arguments: Arguments, contents: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a value as JSON, NaN and infinity as null.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
+    """Writes a value as JSON, NaN and infinity as null; raises ConfigError if the file cannot be written."""
     with writing(path):
         retried(path.write_text)(to_json(value, indent=2) + "\n")
 
@@ -196,7 +189,46 @@ def choose_backend() -> str:
     if find_spec(name) is None:
         raise ConfigError(f"KERAS_BACKEND={name} needs the package {name}, which is not installed")
     if name == "torch":
-        from tfpipe.interop.triton import load_triton
+        from tfpipe.util.imports import load_triton
 
         load_triton()
     return name
+
+
+def add_model(arguments: argparse.ArgumentParser) -> None:
+    """Adds --model, -c and --set, which `read_trained` reads."""
+    arguments.add_argument(
+        "-m", "--model", type=Path, required=True, metavar="FILE", help="the model, e.g. runs/x/model.keras"
+    )
+    arguments.add_argument(
+        "-c", "--config", type=Path, metavar="FILE", help="the JSON config [config.json next to the model]"
+    )
+    add_set(arguments)
+
+
+def read_trained(args: argparse.Namespace) -> Config:
+    """Loads the config that -c names, or the one next to the model, with the overrides of --set.
+
+    Raises ConfigError if there is none, or it is not valid.
+    """
+    if args.model.is_dir():
+        raise ConfigError(f"--model {args.model} is a folder: give the model in it, e.g. {args.model / 'model.keras'}")
+    if not args.model.is_file():
+        raise ConfigError(f"--model: there is no file {args.model}; training writes model.keras at its end")
+    if args.config is None:
+        args.config = args.model.parent / CONFIG
+        if not args.config.is_file():
+            raise ConfigError(f"there is no {CONFIG} next to {args.model}: give the config of its training with -c")
+    return read_config(args).at(None)
+
+
+def start_trained(args: argparse.Namespace, config: Config) -> World:
+    """Starts TensorFlow and Keras' backend, and connects the ranks of a launcher, which must have the same `config`."""
+    backend = choose_backend()
+    with quiet_tensorflow(args):
+        world = launched_world(shared(args, config) | {"KERAS_BACKEND": backend})
+        from tfpipe.training.devices import check_gpus, configure_devices
+
+        configure_devices(world)
+        check_gpus(world)
+    return world

@@ -9,7 +9,8 @@ from typing import Any
 
 from tfpipe.errors import ConfigError, masked
 
-MOST, LENGTH, BEFORE = 10, 80, 20  # keys in a message, characters of a value, and those of them before a difference
+# Keys in a message, characters of a value, and those of them before a difference.
+MOST_NAMED, LENGTH, BEFORE = 10, 80, 20
 
 
 def check_equal(facts: Mapping[str, Any], gather: Callable[[Any], list[Any]]) -> None:
@@ -29,9 +30,9 @@ def check_equal(facts: Mapping[str, Any], gather: Callable[[Any], list[Any]]) ->
     values = {name: [each.get(name, "null") for each in every] for name in names}
     lines = [f"{name}: {_by_rank(texts)}" for name, texts in values.items() if len(set(texts)) > 1]
     if lines:
-        more = [f"and {len(lines) - MOST} more"] * (len(lines) > MOST)
+        more = [f"and {len(lines) - MOST_NAMED} more"] * (len(lines) > MOST_NAMED)
         raise ConfigError(
-            "\n  ".join(["the ranks must have the same settings and data, and differ:", *lines[:MOST], *more])
+            "\n  ".join(["the ranks must have the same settings and data, and differ:", *lines[:MOST_NAMED], *more])
             + "\nstart all of them with the same config, command and data; if they are of two launches with the same "
             "MASTER_ADDR and MASTER_PORT, give each launch its own"
         )
@@ -56,7 +57,7 @@ def _part(text: str, begin: int) -> str:
 def named(ranks: list[int]) -> str:
     """Returns the names of ranks, e.g. "ranks 0 to 2, 5"."""
     texts = spans(ranks)
-    return f"rank{'s' * (len(ranks) > 1)} {', '.join(texts[:MOST])}{' ...' * (len(texts) > MOST)}"
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(texts[:MOST_NAMED])}{' ...' * (len(texts) > MOST_NAMED)}"
 
 
 def spans(numbers: Iterable[int]) -> list[str]:
@@ -65,7 +66,7 @@ def spans(numbers: Iterable[int]) -> list[str]:
     while rest:
         step = rest[1] - rest[0] if len(rest) > 1 else 1
         count = next((n for n in range(1, len(rest)) if rest[n] != rest[0] + n * step), len(rest))
-        taken, rest = (rest[:count], rest[count:]) if count > 2 else (rest[:1], rest[1:])
+        span, rest = (rest[:count], rest[count:]) if count > 2 else (rest[:1], rest[1:])
         steps = f" in steps of {step}" if step > 1 else ""
-        texts.append(f"{taken[0]} to {taken[-1]}{steps}" if len(taken) > 1 else f"{taken[0]}")
+        texts.append(f"{span[0]} to {span[-1]}{steps}" if len(span) > 1 else f"{span[0]}")
     return texts

@@ -20,20 +20,22 @@ class Launch(NamedTuple):
     instead: str = ""  # for a launcher whose ranks MPI does not connect: what a loop of the user's own can do
 
 
-# Launchers and their variables for rank and size; the first whose rank is set wins. A Slurm batch script has
-# SLURM_PROCID too, so there a rank is recognised by SLURM_STEP_ID, which only srun sets. Other launchers set PMIX_RANK
-# too, so that of prterun, which tells no size, counts only next to PRTE_LAUNCHED.
-LAUNCHERS = (
-    ("horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE"),
-    ("mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("prterun", "PMIX_RANK", ""),
-    ("mpiexec (PALS)", "PALS_RANKID", "PMI_SIZE"),
-    ("mpiexec (PMI)", "PMI_RANK", "PMI_SIZE"),
-    ("aprun", "ALPS_APP_PE", "PMI_SIZE"),
-    ("mpirun (MVAPICH2)", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
-    ("jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),
-    ("flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
-    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+SLURM_STEP = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
+# Launchers and their variables for the rank, for the size and, shared by all ranks of a launch, those that differ
+# between launches. The first whose rank is set wins. A Slurm batch script has SLURM_PROCID too, so there a rank is
+# recognised by SLURM_STEP_ID, which only srun sets. Other launchers set PMIX_RANK too, so that of prterun, which tells
+# no size, counts only next to PRTE_LAUNCHED.
+LAUNCHERS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
+    ("horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE", ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT")),
+    ("mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", ("PMIX_NAMESPACE",)),
+    ("prterun", "PMIX_RANK", "", ("PMIX_NAMESPACE",)),
+    ("mpiexec (PALS)", "PALS_RANKID", "PMI_SIZE", ("PALS_APID",)),
+    ("mpiexec (PMI)", "PMI_RANK", "PMI_SIZE", ("PMI_JOBID", *SLURM_STEP)),
+    ("aprun", "ALPS_APP_PE", "PMI_SIZE", ("ALPS_APP_ID",)),
+    ("mpirun (MVAPICH2)", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", ()),
+    ("jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", ("PMIX_NAMESPACE",)),
+    ("flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", ("FLUX_JOB_ID",)),
+    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", SLURM_STEP),
 )
 # Steps that Slurm makes of a batch script, of an interactive allocation's shell and of what runs beside the steps.
 SLURM_OWN_STEPS = ("4294967290", "4294967291", "4294967292")
@@ -41,19 +43,9 @@ SLURM_OWN_STEPS = ("4294967290", "4294967291", "4294967292")
 BY_TORCH = "call torch.distributed.init_process_group(), and take the batches from tfpipe.torch.Loader"
 BY_JAX = "call jax.distributed.initialize(), and take the batches from tfpipe.jax.Loader"
 BY_HAND = "give tfpipe.Loader a World(rank, size) and a gather"
-
-SLURM_STEP = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
-# Variables that all ranks of a launch share and that differ between launches, by the beginning of the launcher's name.
-IDENTITIES = {
-    "horovodrun": ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"),
-    "mpirun (Open MPI)": ("PMIX_NAMESPACE",),
-    "prterun": ("PMIX_NAMESPACE",),
-    "mpiexec (PALS)": ("PALS_APID",),
-    "mpiexec (PMI)": ("PMI_JOBID", *SLURM_STEP),
-    "aprun": ("ALPS_APP_ID",),
-    "jsrun": ("PMIX_NAMESPACE",),
-    "flux": ("FLUX_JOB_ID",),
-    "srun": SLURM_STEP,
+# The last variables of LAUNCHERS, and those of frameworks' launchers, by the beginning of the launcher's name.
+IDENTITIES: dict[str, tuple[str, ...]] = {
+    **{launcher: names for launcher, _, _, names in LAUNCHERS},
     "torchrun": ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"),
     "a launcher of PyTorch": ("MASTER_ADDR", "MASTER_PORT"),
     "a launcher of JAX": ("JAX_COORDINATOR_ADDRESS",),
@@ -71,7 +63,7 @@ def find_launch(environ: Mapping[str, str] = os.environ) -> Launch | None:
     """
     if "TORCHELASTIC_RUN_ID" in environ:  # torchrun's own, which srun may have started once on each node
         return _framework_launch(environ)
-    for launcher, rank, size in LAUNCHERS:
+    for launcher, rank, size, _ in LAUNCHERS:
         if launcher == "srun" and environ.get("SLURM_STEP_ID", SLURM_OWN_STEPS[0]) in SLURM_OWN_STEPS:
             continue
         if launcher == "prterun" and "PRTE_LAUNCHED" not in environ:

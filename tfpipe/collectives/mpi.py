@@ -1,4 +1,4 @@
-"""The collectives of MPI's COMM_WORLD, through mpi4py: Python values for tools, and tensors of CPUs for training."""
+"""The collectives of ranks that a launcher of MPI's has started: by mpi4py, for tools too, and by Horovod."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -12,6 +12,10 @@ from tfpipe.errors import ConfigError
 if TYPE_CHECKING:
     import tensorflow as tf
 
+# A rank that waits in a collective keeps a core busy polling, which costs the decoders a quarter of their throughput,
+# unless told to yield. MPI_Init reads the variable.
+YIELDS = ("OMPI_MCA_mpi_yield_when_idle", "1")
+
 
 class MpiCollectives:
     """All ranks that mpirun has started. Raises ConfigError if mpi4py or its MPI is not installed."""
@@ -20,9 +24,7 @@ class MpiCollectives:
     overlaps = False
 
     def __init__(self) -> None:
-        # A rank that waits in a collective keeps a core busy polling, which costs the decoders a quarter of their
-        # throughput, unless told to yield. MPI_Init, at the import, reads the variable.
-        os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
+        os.environ.setdefault(*YIELDS)
         try:
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:
@@ -109,3 +111,51 @@ class MpiCollectives:
         vector = np.empty(len(share) * self.size, share.dtype)
         self._world.Allgather([share, self._byte], [vector, self._byte])
         return vector
+
+
+class HorovodCollectives:
+    """All ranks that Horovod was started with. Raises ImportError if Horovod cannot be imported.
+
+    Horovod matches tensors by name, and Keras' automatic names may differ between ranks, which would hang: every
+    collective has a name of its own.
+    """
+
+    name: Backend = "horovod"
+    overlaps = False
+
+    def __init__(self) -> None:
+        os.environ.setdefault(*YIELDS)
+        import horovod.tensorflow as hvd
+
+        hvd.init()
+        self._hvd = hvd
+        self.rank, self.size, self.local_rank, self.local_size = (
+            hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(),
+        )  # fmt: skip
+
+    def gather(self, value: Any) -> list[Any]:
+        return self._hvd.allgather_object(value, name="tfpipe.gather")
+
+    def broadcast(self, value: Any) -> Any:
+        return self._hvd.broadcast_object(value, root_rank=0, name="tfpipe.broadcast")
+
+    def sum(self, values: np.ndarray) -> np.ndarray:
+        import tensorflow as tf
+
+        return self._hvd.allreduce(tf.constant(values), op=self._hvd.Sum, name="tfpipe.sum").numpy()
+
+    def start(self) -> None:
+        """Does nothing: Horovod needs nothing of TensorFlow's."""
+
+    def average(self, tensors: Sequence["tf.Tensor"], name: str, fp16_compression: bool = False) -> list["tf.Tensor"]:
+        hvd = self._hvd
+        compression = hvd.Compression.fp16 if fp16_compression else hvd.Compression.none
+        return hvd.grouped_allreduce(list(tensors), op=hvd.Average, compression=compression, name=name)
+
+    def broadcast_arrays(self, arrays: Sequence[np.ndarray], name: str) -> list[np.ndarray]:
+        import tensorflow as tf
+
+        return [
+            self._hvd.broadcast(tf.constant(array), root_rank=0, name=f"{name}.{number}").numpy()
+            for number, array in enumerate(arrays)
+        ]

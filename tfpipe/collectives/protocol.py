@@ -47,10 +47,8 @@ class Collectives(Protocol):
     name: Backend
     rank: int
     size: int
-    local_rank: int
-    """Rank among those on this host."""
-    local_size: int
-    """Number of ranks on this host."""
+    local_rank: int  # rank among those on this host
+    local_size: int  # number of ranks on this host
 
     def gather(self, value: Any) -> list[Any]:
         """Returns every rank's `value`, by rank, on every rank."""
@@ -65,8 +63,7 @@ class Collectives(Protocol):
 class TensorCollectives(Collectives, Protocol):
     """Connected ranks that can train: they reduce and broadcast tensors."""
 
-    overlaps: bool
-    """Whether `average` sends a tensor before all of them are known."""
+    overlaps: bool  # whether `average` sends a tensor before all of them are known
 
     def start(self) -> None:
         """Prepares the collectives of tensors; the framework's devices are set, and no op has run yet."""

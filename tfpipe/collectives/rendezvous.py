@@ -31,7 +31,7 @@ HELLO = struct.Struct(">QQ64s")  # rank, size, host name
 WELCOME, REFUSED = b"welcome!", b"refused!"
 # Ranks may start minutes apart where many import TensorFlow from one file system.
 PATIENCE_S, SAY_AFTER_S, CONNECT_S = 180.0, 10.0, 5.0
-ADVICE = (
+ALL_MUST_RUN = (
     ": all ranks must run, see this directory, reach each other's hosts, and have the same KERAS_BACKEND and "
     "training.collectives; if this process is meant to be alone, unset the launcher's variables (RANK, WORLD_SIZE, "
     "MASTER_ADDR ...) or give --no-horovod"
@@ -61,7 +61,7 @@ class Meeting(NamedTuple):
     until_s: float
     patience_s: float
     tell: Tell | None = None  # passes the address on if there is no file
-    advice: str = ADVICE
+    advice: str = ALL_MUST_RUN
 
     def missing(self, reason: str) -> ConfigError:
         """Returns the error for ranks that do not come."""
@@ -83,13 +83,8 @@ class Meeting(NamedTuple):
 def connect(launch: Launch, folder: Path, patience_s: float = PATIENCE_S) -> tuple[Hub, int]:
     """Connects this rank with rank 0, or rank 0 with all others; returns the hub and the number of ranks.
 
-    Args:
-        launch: this rank's launch.
-        folder: a directory that all ranks see; it is created.
-        patience_s: seconds to wait for the others.
-
-    Raises:
-        ConfigError: nothing identifies the launch, or ranks do not come, which the message names.
+    All ranks see `folder`, which is created. Raises ConfigError if nothing identifies the launch, or if ranks do not
+    come within `patience_s` seconds.
     """
     identity, size = launch_identity(launch), launch.size
     by_mpi = identity is None or size is None

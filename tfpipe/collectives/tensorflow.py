@@ -55,15 +55,16 @@ class TensorFlowCollectives(HubCollectives):
         with socket.create_server(("", 0)) as free:
             port = free.getsockname()[1]
         gpus = tf.config.get_visible_devices("GPU")
-        own = (self.hub.own_address(), self.hub.leader_address(), port, bool(gpus))
-        every = self.gather(own)
+        address = (self.hub.own_address(), self.hub.leader_address(), port, bool(gpus))
+        every = self.gather(address)
         addresses = reachable([address for address, *_ in every], [leader for _, leader, *_ in every])
         # gRPC would send what goes to other hosts through a proxy.
         os.environ["no_grpc_proxy"] = ",".join(dict.fromkeys(addresses))
         if all(has_gpu for *_, has_gpu in every):
             self._device = "GPU:0"
             # NCCL needs a GPU for each rank of a host.
-            self._hint = "nccl" if all(self.gather(_gpus_of_host() >= self.local_size)) else "ring"
+            enough = len(tf.config.list_physical_devices("GPU")) >= self.local_size
+            self._hint = "nccl" if all(self.gather(enough)) else "ring"
         workers = [f"{address}:{number}" for address, (_, _, number, _) in zip(addresses, every, strict=True)]
         distribute = tf.distribute
         implementation = distribute.experimental.CommunicationImplementation(self._hint.upper())
@@ -137,12 +138,6 @@ class TensorFlowCollectives(HubCollectives):
         )
 
 
-def _gpus_of_host() -> int:
-    import tensorflow as tf
-
-    return len(tf.config.list_physical_devices("GPU"))
-
-
 def buckets(kinds: Sequence[tuple["tf.DType", "tf.TensorShape"]]) -> Iterator[list[int]]:
     """Yields the indices of tensors that are sent in one message: of one type and some BUCKET_BYTES, the last first.
 
@@ -164,9 +159,7 @@ def buckets(kinds: Sequence[tuple["tf.DType", "tf.TensorShape"]]) -> Iterator[li
 def reachable(addresses: Sequence[str], leader: Sequence[str]) -> list[str]:
     """Returns an address of each rank's host at which the others reach it.
 
-    Args:
-        addresses: each rank's own end of its connection with rank 0; rank 0's is empty.
-        leader: rank 0's end of that connection, by rank.
+    Takes, by rank, its own end of its connection with rank 0, empty for rank 0, and rank 0's end.
     """
     outside = [address for address in leader if address and not is_loopback(address)]
     rank0 = outside[0] if outside else "127.0.0.1"

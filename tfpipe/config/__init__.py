@@ -1,7 +1,7 @@
 """The JSON config: every key with its default and meaning, and errors that name all mistakes at once."""
 
 from tfpipe.config.data import DataConfig
-from tfpipe.config.data_sections import Layout, Parallel, RandomResizedCrop, Remote, Service, WeightedList
+from tfpipe.config.data_sections import Layout, Parallel, RandomResizedCrop, Remote, WeightedList
 from tfpipe.config.data_source import Columns, SourceConfig
 from tfpipe.config.load import load_config, make_config
 from tfpipe.config.model import Config, TrainingConfig
@@ -17,7 +17,6 @@ __all__ = [
     "RandomResizedCrop",
     "Remote",
     "Section",
-    "Service",
     "SourceConfig",
     "TrainingConfig",
     "WeightedList",

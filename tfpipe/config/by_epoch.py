@@ -39,33 +39,29 @@ def at_epoch(value: T, epoch: int) -> T:
     return [size for first, size in by_epoch(value) if first <= epoch][-1]
 
 
-def _size(value: Any, handler: ValidatorFunctionWrapHandler) -> tuple[int, int]:
-    def checked(size: Any) -> tuple[int, int]:
+def _size(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    def checked(size: Any) -> Any:
         # JSON's lists, which a strict validation takes for tuples only before this function.
-        result: tuple[int, int] = handler(tuple(size) if isinstance(size, list) else size)
-        return result
+        return handler(tuple(size) if isinstance(size, list) else size)
 
-    if not _is_schedule(value):
+    if not (isinstance(value, list | tuple) and any(isinstance(part, list | tuple) for part in value)):
         return checked(value)
     # A single number is a square's side.
     square = [(epoch, (size, size) if isinstance(size, int) else size) for epoch, size in _pairs(value)]
-    parts = tuple((epoch, checked(size)) for epoch, size in square)
-    result = SizeByEpoch(parts[-1][1])
-    result.by_epoch = parts
-    return result if len(parts) > 1 else parts[0][1]
+    return _by_epoch(SizeByEpoch, [(epoch, checked(size)) for epoch, size in square])
 
 
-def _count(value: Any, handler: ValidatorFunctionWrapHandler) -> int:
+def _count(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
     if not isinstance(value, list | tuple):
-        return handler(value)  # type: ignore[no-any-return]
-    parts = tuple((epoch, handler(size)) for epoch, size in _pairs(value))
-    result = CountByEpoch(parts[-1][1])
-    result.by_epoch = parts
+        return handler(value)
+    return _by_epoch(CountByEpoch, [(epoch, handler(size)) for epoch, size in _pairs(value)])
+
+
+def _by_epoch(kind: Any, parts: list[tuple[int, Any]]) -> Any:
+    """Returns the last of several sizes, which knows all of them; a single one is as it is."""
+    result = kind(parts[-1][1])
+    result.by_epoch = tuple(parts)
     return result if len(parts) > 1 else parts[0][1]
-
-
-def _is_schedule(value: Any) -> bool:
-    return isinstance(value, list | tuple) and any(isinstance(part, list | tuple) for part in value)
 
 
 def _pairs(value: Iterable[Any]) -> list[tuple[int, Any]]:

@@ -98,14 +98,6 @@ def _but(*kinds: str) -> tuple[str, ...]:
     return tuple(kind for kind in KINDS if kind not in kinds)
 
 
-def _is_url(path: Any) -> bool:
-    return isinstance(path, str)
-
-
-def _changes(size: Any) -> bool:
-    return len(by_epoch(size)) > 1
-
-
 def _too_large(channels: int) -> Any:
     return lambda size: size is not None and any(h * w * channels >= 2**29 for _, (h, w) in by_epoch(size))
 
@@ -140,8 +132,8 @@ DATA: tuple[Conflict, ...] = (
     *(Conflict(key, SET, "annotations", ("xml", "none"), _INDEXED, f'use "auto" or "index", or leave {key} out')
       for key in ("train_box_file", "test_box_file")),
     Conflict("source.kind", KINDS, "source.path", None, "the path is where the data are", "give it"),
-    *(Conflict(key, _is_url, "source.kind", _but(*REMOTE), f"URLs are for {', '.join(REMOTE)}", "give a path")
-      for key in ("source.path", "source.test_path")),
+    *(Conflict(key, lambda path: isinstance(path, str), "source.kind", _but(*REMOTE),
+               f"URLs are for {', '.join(REMOTE)}", "give a path") for key in ("source.path", "source.test_path")),
     *(Conflict(f"source.{key}", SET, "source.kind", _but(*kinds), f"it is for {', '.join(kinds)}", f"leave {key} out")
       for key, kinds in {**KEYS, "columns.weight": TABLES, "columns.path_format": TABLES}.items()),
     Conflict("source.args", SET, "source.kind", KINDS, 'it is for kinds of your own, "package.module:Class"',
@@ -158,10 +150,8 @@ DATA: tuple[Conflict, ...] = (
       for key, kinds, use in (("crop", _BOXES, '"boxes" or "random_resized"'), ("test_crop", _BOXES, '"boxes"'),
                               ("views[].crop", "label", '"random_resized"'))),
     *(Conflict(f"targets.{key}", SET, "targets.kind", lambda kind: kind != "boxes", 'it is for "boxes"', f"omit {key}")
-      for key in ("box_unit", "min_visible", "max_boxes", "ragged")),
+      for key in ("box_unit", "min_visible", "max_boxes")),
     Conflict("targets.masks", SET, "targets.kind", lambda kind: kind != "mask", 'it is for "mask"', "leave masks out"),
-    Conflict("targets.ragged", SET, "targets.max_boxes", SET, "ragged boxes have no rows to fill up to a number",
-             "leave one of them out"),
     *(Conflict("targets.kind", OF_OBJECTS, key, "boxes", "an image's boxes stay together, and a crop is of one box",
                'use "full", "center" or "random_resized"') for key in ("crop", "test_crop")),
     Conflict("targets.kind", OF_OBJECTS, "unit", "box", "an image's boxes stay together", 'set unit to "image"'),
@@ -174,7 +164,8 @@ DATA: tuple[Conflict, ...] = (
     # Crops.
     Conflict("views[].crop", None, "crop", "boxes", "a view has one window of an image, not one for each box", _VIEW),
     Conflict("views", SET, "mix", SET, "mix mixes single crops", "set mix to null, or views to []"),
-    Conflict("views", SET, "crop_image_size", _changes, "views do not grow", "use one size, or set views to []"),
+    Conflict("views", SET, "crop_image_size", lambda size: len(by_epoch(size)) > 1, "views do not grow",
+             "use one size, or set views to []"),
     *(Conflict(key, _too_large(count), "num_channels", count, "a crop has less than 2^29 bytes", "use a smaller size")
       for key in ("crop_image_size", "test_crop_image_size", "views[].size") for count in (1, 3)),
     # Batches.
@@ -194,8 +185,6 @@ DATA: tuple[Conflict, ...] = (
     *(Conflict("service", SET, key, refused, _WORKERS, f"{remedy}, or set service to null")
       for key, refused, remedy in (("cache", SET, "set cache to null"),
                                    ("on_error", "skip", 'use "raise"'), ("source", SET, "use filelists"))),
-    *(Conflict("service.workers", refused, "service.address", refused, "the one starts workers, the other has some",
-               "give one of them") for refused in (SET, None)),
 )
 
 OTHERS: tuple[Conflict, ...] = (

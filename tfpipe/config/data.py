@@ -25,8 +25,8 @@ from tfpipe.config.data_sections import (
     Parallel,
     RandomResizedCrop,
     Remote,
-    Service,
     WeightedList,
+    Workers,
 )
 from tfpipe.config.data_source import SourceConfig
 from tfpipe.config.section import ConfigPath, CropSide, Form, Fraction, Kernel, Section, Seed
@@ -42,6 +42,8 @@ def _is_level(level: int) -> int:
 
 # Of a key whose null stands for a value that depends on `targets`.
 DEFAULT = Field(validate_default=True)
+# Level of the rest of a letterbox.
+LETTERBOX = 114
 
 
 class DataConfig(Section):
@@ -57,8 +59,10 @@ class DataConfig(Section):
     """Filelist or folder of the test data; null: no test pass."""
     remote: Remote = Remote()
     """How to fetch data behind URLs."""
-    service: Service | None = None
-    """Worker processes that read and decode; null: this process does."""
+    service: Workers = None
+    """Worker processes (tf.data service) that read, decode and crop: their number, of which each rank starts and ends
+    so many; or the addresses of running ones, each "host:5000", as `tfpipe serve worker` prints it. A worker that sends
+    nothing for 120 s counts as dead. null: this process does the work."""
     batch_size: BatchSize = 64
     """Crops per batch and rank; or by epoch, [[0, 256], [12, 128]]. Test batches have the last size."""
     shuffle_buffer: NonNegativeInt = 200_000
@@ -113,15 +117,12 @@ class DataConfig(Section):
     antialiasing, Pillow's BILINEAR: what torchvision, DALI and jax.image do. "bicubic": Pillow's BICUBIC, antialiased
     too, as in timm. "area": the mean over the area that a pixel covers; where a crop is enlarged, nearly the nearest
     pixel. Which to choose: docs/data.md."""
-    decoder: Literal["auto", "native", "graph"] = "auto"
+    decoder: Literal["native", "graph"] = "native"
     """Decoder of JPEGs. "native": tfpipe's own, in C, which decodes only the parts of an image that its crops need.
-    "graph": TensorFlow's ops. "auto": "native", which is faster. Both run without the GIL, and give the same pixels."""
+    "graph": TensorFlow's ops, which are slower. Both run without the GIL, and give the same pixels."""
     max_pixels: PositiveInt = 178_956_970
     """Most pixels of an image: a larger one is an error that names it, before it is decoded. A file of 333 bytes can
     state half a billion, which take 10 seconds and 3 GB. The default is as many as TensorFlow decodes in colour."""
-    max_scans: PositiveInt = 100
-    """Most scans of a JPEG: one of more is an error that names it. Progressive files have about ten, and each costs a
-    pass over the whole image."""
     num_channels: Literal[1, 3] = 3
     """1: grayscale, 3: RGB."""
     dtype: Literal["uint8", "float16", "bfloat16", "float32"] = "uint8"
@@ -142,11 +143,10 @@ class DataConfig(Section):
     (or "boxes" if labels come from objects)."""
     random_resized: RandomResizedCrop = RandomResizedCrop()
     """Parameters of "random_resized"."""
-    fit: Literal["stretch", "letterbox"] = "stretch"
+    fit: Literal["stretch", "letterbox"] | Annotated[int, Field(ge=0, le=255)] = "stretch"
     """How an image becomes a crop "full". "stretch": resized to the crop's height and width. "letterbox": resized with
-    its aspect ratio to the largest size that fits, into the crop's middle; the rest is flat."""
-    letterbox_level: Annotated[int, Field(ge=0, le=255)] = 114
-    """Level of the rest of a letterbox, in all channels; YOLO's gray is 114."""
+    its aspect ratio to the largest size that fits, into the crop's middle; the rest is YOLO's gray, 114 in all
+    channels, or the level that is given in the place of "letterbox"."""
     center_fraction: Annotated[float, Field(ge=0.001, le=1)] = 0.875
     """Share of the image's shorter side in a "center" crop, timm's crop_pct: the image is resized until that side has
     crop_image_size / center_fraction pixels, rounded down, and its middle is cut out. 224 of 256 pixels is 0.875."""
@@ -204,13 +204,9 @@ class DataConfig(Section):
     """Seconds without a batch after which a rank names the files that it waits for and ends the run on all ranks. A
     training step that does not end gets 1.25 times as long, the first one 4 times, and both 20 s more; null: no
     limit."""
-    memory_budget: PositiveInt | None = None
-    """Maximum bytes of prefetched batches on this rank; null: tf.data's default, half of the memory."""
     transform: str | None = None
     """A last stage of your own, "package.module:function": maps a batch's images and labels, as graph tensors, to new
     ones. The module is imported from sys.path or the current directory."""
-    handler: str | None = None
-    """Accepted so that ALCF configs run; ignored."""
 
     @field_validator("crop", "label_source", mode="before")
     @classmethod
@@ -268,7 +264,9 @@ class DataConfig(Section):
 
     def letterbox_for(self, split: str) -> int | None:
         """Returns the level of the rest of a letterbox in the crops of `split`; None if they are no letterboxes."""
-        return self.letterbox_level if self.fit == "letterbox" and self.crop_for(split) == "full" else None
+        if self.fit == "stretch" or self.crop_for(split) != "full":
+            return None
+        return LETTERBOX if self.fit == "letterbox" else self.fit
 
     @property
     def shapes(self) -> str:
@@ -339,8 +337,6 @@ def unused(data: DataConfig) -> Iterator[str]:
     for name, crop in (("random_resized", "random_resized"), ("center_fraction", "center"), ("fit", "full")):
         if getattr(data, name) != fields[name].default and crop not in crops:
             yield f'data.{name} has no effect: it is for data.crop "{crop}", and data.crop is "{data.crop}"'
-    if data.letterbox_level != fields["letterbox_level"].default and data.fit != "letterbox":
-        yield 'data.letterbox_level has no effect: it is for data.fit "letterbox"'
     for name in ("flip", "augment"):
         if getattr(data, name) and data.views and all(getattr(view, name) is not None for view in data.views):
             yield f"data.{name} has no effect: each of data.views has its own"

@@ -1,4 +1,4 @@
-"""The sections within `data`: layout, crops, mixed batches, parallelism, mixtures of lists, remote files, workers."""
+"""The sections within `data`: layout, crops, mixed batches, parallelism, mixtures of lists, remote files."""
 
 import json
 from typing import Annotated, Any, Literal
@@ -99,8 +99,6 @@ class Remote(Section):
 
     concurrency: PositiveInt = 64
     """Concurrent requests of this rank; replaces parallel.read, which is for local files."""
-    batch: PositiveInt = 32
-    """Images fetched by one call, each with its XML; `concurrency` limits the requests of all calls together."""
     retries: NonNegativeInt = 8
     """Retries of a request after a transient failure: the connection failed or broke off, no response came in time, or
     the status was 408, 429 or 5xx. The first pause is 0.25 s, each further one twice as long, each shortened by up to
@@ -118,16 +116,7 @@ class Remote(Section):
 
 # host:port
 Address = Annotated[str, Field(pattern=r"^[^\s:/]+:[0-9]+$")]
-
-
-class Service(Section):
-    """Worker processes (tf.data service), here or on other hosts, that read, decode and crop for the training."""
-
-    workers: PositiveInt | None = None
-    """Number of workers started with each rank, and ended with it."""
-    address: Annotated[
-        Address | Annotated[list[Address], Field(min_length=1)] | None, Form('a list of "host:port", not empty')
-    ] = None
-    """Addresses of running workers, each "host:5000", as `tfpipe serve worker` prints it."""
-    timeout_s: Annotated[float, Field(gt=0)] = 120.0
-    """Seconds without data after which a worker counts as dead; 32 images must not take longer."""
+Workers = Annotated[
+    PositiveInt | Address | Annotated[list[Address], Field(min_length=1)] | None,
+    Form('a list of "host:port", not empty'),
+]

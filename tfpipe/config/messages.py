@@ -98,12 +98,12 @@ def _sections(annotation: Any) -> list[type[BaseModel]]:
 
 def _nearest(path: str, section: type[BaseModel], root: type[BaseModel]) -> str:
     key = path.rpartition(".")[2]
-    known = known_paths(root)
+    paths = known_paths(root)
     here = [path.removesuffix(key) + name for name in section.model_fields]
     guesses = [
-        *(full for full in known if full.rpartition(".")[2] == key),
+        *(full for full in paths if full.rpartition(".")[2] == key),
         *difflib.get_close_matches(path, here, n=1),
-        *difflib.get_close_matches(path, known, n=1),
+        *difflib.get_close_matches(path, paths, n=1),
     ]
     return f"; did you mean {guesses[0]}?" if guesses else f"; known here: {', '.join(here)}"
 

@@ -9,9 +9,18 @@ from pydantic import Field, PositiveInt, model_validator
 from tfpipe.config.conflicts import OTHERS, check, conflicts
 from tfpipe.config.data import DataConfig
 from tfpipe.config.section import Args, ConfigPath, Form, Section, Seed
+from tfpipe.util.json_text import leaves
 
 # Arguments of Keras' schedules that hold learning rates; "values" holds several.
 RATES = ("initial_learning_rate", "warmup_target", "values")
+# Keys that each rank may have for itself: neither crops nor their order depend on them.
+OWN = (
+    # The CPUs, the memory and the disks of its host.
+    "data.threads", "data.cpu_fraction", "data.parallel", "data.num_parallel_readers", "data.prefetch_buffer_size",
+    "data.cache",
+    # How its host reaches the data.
+    "data.remote", "data.service",
+)  # fmt: skip
 Port = Annotated[int, Field(ge=0, lt=2**16)]
 NAMED = Form('a list of {"name": NAME, "args": {...}}')
 
@@ -119,11 +128,10 @@ class TrainingConfig(Section):
     """Steps between two progress lines in a log."""
     interval: PositiveInt = 100
     """Steps summarised in one line of metrics.jsonl, over all ranks."""
-    metrics_port: Port | None = None
-    """TCP port on which rank 0 serves live figures of the run to Prometheus, at /metrics; 0: a free one, which the log
-    names; null: none. Needs prometheus_client: pip install 'tfpipe[metrics]'."""
-    metrics_host: str = "127.0.0.1"
-    """Address that `metrics_port` listens on; "0.0.0.0" lets other hosts read the figures, without a password."""
+    metrics_port: Port | Annotated[str, Field(pattern=r"^[^\s:]+:[0-9]{1,5}$")] | None = None
+    """TCP port on which rank 0 serves live figures of the run to Prometheus, at /metrics, to this host; 0: a free one,
+    which the log names; "0.0.0.0:9400" lets other hosts read them, without a password; null: none. Needs
+    prometheus_client: pip install 'tfpipe[metrics]'."""
     test_every: PositiveInt = 1
     """Epochs between two test passes; the last epoch is always followed by one."""
     seed: Seed = 0
@@ -132,10 +140,6 @@ class TrainingConfig(Section):
     """Makes the weights reproducible bit for bit, even if the run is interrupted and resumed; some ops are slower."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     """When to save the state from which --resume continues the run."""
-    stop_on_nan: bool = True
-    """Ends the run, on all ranks and with an error, when a step's loss is NaN or infinite; names the step and the
-    batch's stream positions. With precision mixed_float16, which skips steps that overflow: when the loss of 20 steps
-    in a row is. Weights that are not finite are never saved in a checkpoint, whatever this key says."""
     log_positions: bool = False
     """Writes each trained crop's stream position to positions-RANK.csv in the run's directory."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
@@ -153,20 +157,6 @@ class TrainingConfig(Section):
     Not with KERAS_BACKEND torch."""
 
 
-class AccuracyConfig(Section):
-    """Accepted so that ALCF configs run; ignored."""
-
-    name: str | None = None
-    """Ignored."""
-
-
-class ValidationConfig(Section):
-    """Accepted so that ALCF configs run; ignored, since a test pass always covers all samples."""
-
-    batches: int | None = None
-    """Ignored."""
-
-
 class Config(Section):
     """The config of a run."""
 
@@ -178,8 +168,6 @@ class Config(Section):
     metrics: Annotated[list[MetricConfig], NAMED] = []
     callbacks: Annotated[list[CallbackConfig], NAMED] = []
     training: TrainingConfig = TrainingConfig()
-    accuracy: AccuracyConfig | None = None
-    validation: ValidationConfig | None = None
 
     def at(self, epoch: int | None) -> "Config":
         """Returns the config of training epoch `epoch`, from 0, in which sizes are fixed; None: of the last ones."""
@@ -195,16 +183,16 @@ class Config(Section):
 def _rates_conflict(config: Config) -> Iterator[str]:
     """Yields a message if the optimizer and the schedule have several learning rates."""
     optimizer, schedule = config.optimizer, config.lr_schedule
-    rates = {"optimizer.learning_rate": optimizer.learning_rate}
-    rates["optimizer.args.learning_rate"] = optimizer.args.get("learning_rate")
-    given = {key: rate for key, rate in rates.items() if rate is not None}
-    if len({*given.values()}) > 1:
-        yield f"{_said(given)}: both are the optimizer's rate: leave one of them out"
+    keys = {"optimizer.learning_rate": optimizer.learning_rate}
+    keys["optimizer.args.learning_rate"] = optimizer.args.get("learning_rate")
+    rates = {key: rate for key, rate in keys.items() if rate is not None}
+    if len({*rates.values()}) > 1:
+        yield f"{_shown(rates)}: both are the optimizer's rate: leave one of them out"
     scheduled = {f"lr_schedule.args.{key}": schedule.args[key] for key in RATES if key in schedule.args}
-    known = [rate for value in scheduled.values() for rate in (value if isinstance(value, list) else [value])]
-    if schedule.name is not None and known and given and not any(rate in known for rate in given.values()):
+    others = [rate for value in scheduled.values() for rate in (value if isinstance(value, list) else [value])]
+    if schedule.name is not None and others and rates and not any(rate in others for rate in rates.values()):
         yield (
-            f"{_said(given | scheduled)}: the schedule has its own rate, and the optimizer's would be ignored: give "
+            f"{_shown(rates | scheduled)}: the schedule has its own rate, and the optimizer's would be ignored: give "
             "the same, or leave one of them out"
         )
 
@@ -225,5 +213,15 @@ def resize_of_weights(config: Config) -> str | None:
     )
 
 
-def _said(values: dict[str, Any]) -> str:
+def _shown(values: dict[str, Any]) -> str:
     return " and ".join(f"{key} {json.dumps(value)}" for key, value in values.items())
+
+
+def shared_settings(config: Config | DataConfig) -> dict[str, Any]:
+    """Returns the settings that all ranks must share, by key, e.g. "data.seed".
+
+    Each path is "(a path)", since a node's copy of the data may be in a folder of its own: the contract of the data
+    compares the content, and rank 0's weights are those of all.
+    """
+    sections = {"data": config.model_dump()} if isinstance(config, DataConfig) else config.model_dump()
+    return leaves(json.loads(json.dumps(sections, default=lambda _: "(a path)")), OWN)

@@ -40,7 +40,7 @@ def markdown() -> str:
     return "\n".join([HEAD, *described])
 
 
-def _groups(path: str, schema: Schema, known: dict[str, Schema]) -> Iterator[tuple[str, str]]:
+def _groups(path: str, schema: Schema, sections: dict[str, Schema]) -> Iterator[tuple[str, str]]:
     """Yields path and name of the sections within a key, starting with its own.
 
     A path is e.g. "data.parallel", or "data.train_filelist[]" for the elements of a list.
@@ -50,10 +50,10 @@ def _groups(path: str, schema: Schema, known: dict[str, Schema]) -> Iterator[tup
             name = _name(member)
             # Members of a union that is told apart by names: each has a group of its own.
             yield f"{path} {name}" if "oneOf" in schema else path, name
-            for key, inner in known[name]["properties"].items():
-                yield from _groups(f"{path}.{key}", inner, known)
+            for key, inner in sections[name]["properties"].items():
+                yield from _groups(f"{path}.{key}", inner, sections)
         elif isinstance(member.get("items"), dict):
-            yield from _groups(f"{path}[]", member["items"], known)
+            yield from _groups(f"{path}[]", member["items"], sections)
 
 
 def _name(schema: Schema) -> str:
@@ -117,5 +117,5 @@ def _members(schema: Schema) -> list[Schema]:
 
 def anchor(heading: str) -> str:
     """Returns GitHub's link anchor of a heading."""
-    kept = (letter for letter in heading.lower() if letter.isalnum() or letter in " -_")
-    return "".join(kept).replace(" ", "-")
+    letters = (letter for letter in heading.lower() if letter.isalnum() or letter in " -_")
+    return "".join(letters).replace(" ", "-")

@@ -44,10 +44,9 @@ class TargetsConfig(Section):
     """Unit of the boxes: pixels of the crop, or shares of its sides, in [0, 1]."""
     min_visible: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Smallest share of a box's area that is inside the crop; a box of which less is inside is left out."""
-    max_boxes: PositiveInt | None = None
-    """The n of the boxes' shape; null: as many as the image has that has most. More boxes in an image are an error."""
-    ragged: bool = False
-    """Whether boxes and their labels are tf.RaggedTensors, without rows of -1, and in tfpipe.torch a list of a
+    max_boxes: PositiveInt | Literal["ragged"] | None = None
+    """The n of the boxes' shape; null: as many as the image has that has most. More boxes in an image are an error.
+    "ragged": boxes and their labels are tf.RaggedTensors, without rows of -1, and in tfpipe.torch a list of a
     dictionary for each image, as torchvision's detectors take them."""
     masks: Layout | None = None
     """Place of the mask of an image of a filelist: the folder of the images, as in {"images": "JPEGImages",

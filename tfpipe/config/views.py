@@ -38,5 +38,5 @@ class View(Section):
     @property
     def settings(self) -> dict[str, Any]:
         """Keys of `data` that it sets, with their values."""
-        own = {name: getattr(self, name) for name in ("crop", "random_resized", "flip", "augment")}
-        return {name: value for name, value in (own | {"crop_image_size": self.size}).items() if value is not None}
+        values = {name: getattr(self, name) for name in ("crop", "random_resized", "flip", "augment")}
+        return {name: value for name, value in (values | {"crop_image_size": self.size}).items() if value is not None}

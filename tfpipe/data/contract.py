@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tfpipe.collectives.agreement import check_equal
-from tfpipe.config.ranks import shared_settings
+from tfpipe.config.model import shared_settings
 from tfpipe.data.annotations.cleaning import Boxes
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.weighted import WeightedOrder, widths
@@ -21,9 +21,8 @@ FREE = {
     "train_filelist", "test_filelist", "train_label_file", "test_label_file", "classes", "layout",
     "test_crop",
     "batch_size", "shuffle_buffer", "num_parallel_readers", "parallel", "prefetch_buffer_size", "threads",
-    "cpu_fraction", "cache", "annotations", "index", "train_box_file", "test_box_file", "handler",
-    "source", "remote", "service", "on_error", "max_bad_fraction", "stall_timeout_s",
-    "memory_budget", "max_pixels", "max_scans",
+    "cpu_fraction", "cache", "annotations", "index", "train_box_file", "test_box_file",
+    "source", "remote", "service", "on_error", "max_bad_fraction", "stall_timeout_s", "max_pixels",
     "class_weights", "sample_weights",
     "test_crop_image_size",
 }  # fmt: skip

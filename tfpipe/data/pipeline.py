@@ -38,7 +38,7 @@ from tfpipe.data.split import Split, StoredCrops
 from tfpipe.data.targets.labels import choose_origin, choose_targets, needs_origin
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.util.import_function import load_function
+from tfpipe.util.imports import load_function
 
 LookUp = Callable[[SampleRef], Any]
 

@@ -25,32 +25,40 @@ OF_TENSORFLOW = ("ready", "named", "marks")
 class Prepared(NamedTuple):
     """A batch as another framework's arrays, which may still be on their way to a device."""
 
-    data: Any
-    """The structure of Batch.data, of arrays."""
-    positions: tf.Tensor
-    """int64 [batch, 2], for the Loader's state; [0, 2] if the batch only fills up a sharded pass."""
-    arrived: Any = None
-    """An event after which the arrays may be used; None: at once."""
+    data: Any  # the structure of Batch.data, of arrays
+    positions: tf.Tensor  # int64 [batch, 2], for the Loader's state; [0, 2] if the batch only fills up a sharded pass
+    arrived: Any = None  # an event after which the arrays may be used; None: at once
+
+
+class Processes(NamedTuple):
+    """The processes that a framework has connected."""
+
+    rank: int
+    size: int
+    gather: Gather
 
 
 class AheadLoader(Loader):
     """A Loader whose thread prepares batches ahead of use; the state is that of the batch handed out last."""
 
-    def __init__(self, config: Any, split: str, world: World, gather: Gather | None, **options: Any) -> None:
+    def __init__(
+        self, config: Any, split: str, world: World | None, processes: Processes | None, **options: Any
+    ) -> None:
         """Loads the catalog; `options` are those of tfpipe.Loader, without OF_TENSORFLOW, and keys of `data`.
 
-        `gather` is the framework's, None: its processes are not the ranks of `world`. TensorFlow gets none of the GPUs,
-        whose memory it would take, unless it has started before.
-
-        Raises ConfigError for one of OF_TENSORFLOW, and as Loader does.
+        `world` None is that of the framework's `processes`, if it has any. TensorFlow gets none of the GPUs, whose
+        memory it would take, unless it has started before. Raises ConfigError for OF_TENSORFLOW, and as Loader does.
         """
         refused = [name for name in OF_TENSORFLOW if options.get(name)]
         if refused:
             raise ConfigError(f"{refused[0]}: only tfpipe.Loader takes it; leave it out")
         leave_gpus()
-        own = options.pop("gather", None)
-        super().__init__(config, split, world, gather=own or gather, **options)
-        if gather is not None:
+        world = world or (World() if processes is None else world_of(*processes))
+        # The ranks of a `world` of another size are not the framework's processes.
+        are_ranks = processes is not None and world.backend == "none" and processes.size == world.size > 1
+        gather = processes.gather if processes is not None and are_ranks else None
+        super().__init__(config, split, world, gather=options.pop("gather", None) or gather, **options)
+        if are_ranks:
             self._compare_ranks()
 
     def _prepare_ahead(self, prepare: Callable[[Batches], Prepare], ahead: int) -> None:

@@ -22,9 +22,9 @@ from tfpipe.data.delivery.taker import Prepare
 from tfpipe.data.failures.batches import Batches
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.interop.ahead import AheadLoader, Prepared, world_of
+from tfpipe.interop.ahead import AheadLoader, Prepared, Processes
 
-AHEAD = 2
+BATCHES_AHEAD = 2
 # The label of what only fills up a batch.
 NO_LABEL = -1
 
@@ -65,15 +65,13 @@ class Loader(AheadLoader):
             ConfigError: a filelist, a label or an annotation folder cannot be used, this rank would get no crop, or the
                 number of batches of a sharded test pass is not known.
         """
-        world = world or world_of(jax.process_index(), jax.process_count(), _gather)
-        # The ranks of a `world` of another size are not JAX's processes.
-        own = world.backend == "none" and jax.process_count() == world.size > 1
-        super().__init__(config, split, world, _gather if own else None, **options)
-        if self.config.data.targets.ragged:
-            raise ConfigError("tfpipe.jax: JAX has no ragged arrays: set data.targets.ragged to false")
+        processes = Processes(jax.process_index(), jax.process_count(), _gather)
+        super().__init__(config, split, world, processes, **options)
+        if self.config.data.targets.max_boxes == "ragged":
+            raise ConfigError('tfpipe.jax: JAX has no ragged arrays: data.targets.max_boxes must not be "ragged"')
         if split == "test" and sharding is not None:
             self._epochs.filled = _most_batches(self)
-        self._prepare_ahead(partial(_preparer, self._epochs, device if sharding is None else sharding), AHEAD)
+        self._prepare_ahead(partial(_preparer, self._epochs, device if sharding is None else sharding), BATCHES_AHEAD)
 
     def _used(self, batch: Prepared) -> tuple[Any, Any]:
         return batch.data, np.asarray(batch.positions)
@@ -95,15 +93,15 @@ def _most_batches(loader: Loader) -> int:
     """
     world, data = loader.world, loader.config.data
     crops = [own_crops(replace(loader.data, world=World(rank, world.size))) for rank in range(world.size)]
-    known = [count for count in crops if count is not None]
-    if len(known) < len(crops):
+    counts = [count for count in crops if count is not None]
+    if len(counts) < len(crops):
         raise ConfigError(
             "with a sharding every process needs the same number of test batches, and only the XMLs tell how many "
             "crops each has: build an index (tfpipe index), or set data.test_crop to another value than boxes"
         )
-    if not min(known):
+    if not min(counts):
         raise ConfigError(f"a rank has no test data: {len(loader.catalog)} images are too few for {world.size} ranks")
-    return -(-max(known) // data.batch_size)
+    return -(-max(counts) // data.batch_size)
 
 
 def _filled(batches: Iterator[Batch], count: int, empty: Batch) -> Iterator[Batch]:

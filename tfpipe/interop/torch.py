@@ -12,7 +12,7 @@ try:
 except ImportError as error:
     raise ImportError(f"tfpipe.torch needs PyTorch ({error}): pip install 'tfpipe[torch]'") from error
 
-from tfpipe.interop.triton import load_triton
+from tfpipe.util.imports import load_triton
 
 load_triton()
 
@@ -24,7 +24,7 @@ from tfpipe.data.failures.batches import Batches  # noqa: E402
 from tfpipe.data.runtime.shutdown import close_at_exit  # noqa: E402
 from tfpipe.distributed import World  # noqa: E402
 from tfpipe.errors import ConfigError  # noqa: E402
-from tfpipe.interop.ahead import AheadLoader, Prepared, leave_gpus, world_of  # noqa: E402
+from tfpipe.interop.ahead import AheadLoader, Prepared, Processes, leave_gpus  # noqa: E402
 
 WORKERS = (
     "tfpipe.torch works in threads of its own and cannot be taken into the processes of a DataLoader: "
@@ -70,10 +70,7 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
         target = torch.device("cpu" if device is None else device)
         if target.type == "cuda" and target.index is None:
             target = torch.device("cuda", torch.cuda.current_device())
-        world = world or _world()
-        # The ranks of a `world` of another size are not those of torch.distributed.
-        own = dist.is_available() and dist.is_initialized() and dist.get_world_size() == world.size > 1
-        super().__init__(config, split, world, _gather if own else None, **options)
+        super().__init__(config, split, world, _processes(world), **options)
         self._device = target
         self._prepare_ahead(partial(_preparer, channels_first, target), 0 if target.type == "cpu" else 1)
 
@@ -214,15 +211,16 @@ def _record(stream: torch.cuda.Stream, tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _world() -> World:
-    if not (dist.is_available() and dist.is_initialized()):
-        if (size := int(os.environ.get("WORLD_SIZE", 1))) > 1:
-            raise ConfigError(
-                f"WORLD_SIZE is {size}, as under torchrun, but torch.distributed is not initialised: call "
-                "torch.distributed.init_process_group() before tfpipe.torch.Loader, or give it a world"
-            )
-        return World()
-    return world_of(dist.get_rank(), dist.get_world_size(), _gather)
+def _processes(world: World | None) -> Processes | None:
+    """Returns the processes of torch.distributed; raises ConfigError if it has none, though there should be some."""
+    if dist.is_available() and dist.is_initialized():
+        return Processes(dist.get_rank(), dist.get_world_size(), _gather)
+    if world is None and (size := int(os.environ.get("WORLD_SIZE", 1))) > 1:
+        raise ConfigError(
+            f"WORLD_SIZE is {size}, as under torchrun, but torch.distributed is not initialised: call "
+            "torch.distributed.init_process_group() before tfpipe.torch.Loader, or give it a world"
+        )
+    return None
 
 
 def _gather(value: Any) -> list[Any]:

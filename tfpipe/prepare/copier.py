@@ -26,7 +26,7 @@ T = TypeVar("T")
 TOGETHER = 32
 MAX_ERRORS = 20
 # Share of the disk to keep free if the size of what is copied is an estimate.
-SPARE = 0.1
+SPARE_SHARE = 0.1
 
 
 class File(NamedTuple):
@@ -58,14 +58,14 @@ class Staging(NamedTuple):
     def check_room(self, needs: str, size: float, *, estimated: bool = False) -> None:
         """Raises ConfigError if `size` bytes do not fit into this rank's share of the free disk space.
 
-        If the size is `estimated`, as of loose files, SPARE is kept free. `needs` begins the message.
+        If the size is `estimated`, as of loose files, SPARE_SHARE is kept free. `needs` begins the message.
         """
         free = shutil.disk_usage(self.out).free // self.world.local_size
-        if size > (1 - SPARE if estimated else 1) * free:
-            kept = ", a tenth of which is kept free" if estimated else ""
+        if size > (1 - SPARE_SHARE if estimated else 1) * free:
+            spare = ", a tenth of which is kept free" if estimated else ""
             share = ', or copy a share with --share or, under a launcher, with data.scope "shard"' if estimated else ""
             raise ConfigError(
-                f"{self.out}: {needs} {size / 1e9:.3g} GB, of {free / 1e9:.3g} GB free{kept}; use a larger disk{share}"
+                f"{self.out}: {needs} {size / 1e9:.3g} GB, of {free / 1e9:.3g} GB free{spare}; use a larger disk{share}"
             )
 
     def run(self, prepare: Callable[[], None], copy: Callable[[], "Copied"], finish: Callable[[], None]) -> "Copied":
@@ -79,7 +79,7 @@ class Staging(NamedTuple):
 
         def start() -> None:
             self.out.mkdir(parents=True, exist_ok=True)
-            held.enter_context(locked(self.out / f"{self.scratch.name}.lock", "copying to this folder"))
+            locks.enter_context(locked(self.out / f"{self.scratch.name}.lock", "copying to this folder"))
             shutil.rmtree(self.scratch, ignore_errors=True)
             self.scratch.mkdir()
             if leads:
@@ -90,7 +90,7 @@ class Staging(NamedTuple):
             shutil.rmtree(self.scratch)
             return done
 
-        with ExitStack() as held:
+        with ExitStack() as locks:
             self.world.on_all(writing(self.out)(start))
             copied = functools.reduce(Copied.plus, self.world.on_all(writing(self.out)(work)))
             if copied.errors:

@@ -30,11 +30,11 @@ from tfpipe.util.pools import in_order
 # of the CPU time, for 1.8 % of their bytes; with 16 it is 0.79 for 0.9 %, and with 4 no less for twice the bytes.
 EVERY = 8
 # Version of what a part holds.
-FORMAT = 1
+ENTRIES_VERSION = 1
 # Images per task of a thread.
-CHUNK = 50
+IMAGES_PER_TASK = 50
 # Settings with which a split is loaded without its boxes, which are not used here.
-PLAIN = {"crop": "full", "test_crop": "full", "unit": "image", "scope": "global", "service": None}
+WITHOUT_BOXES = {"crop": "full", "test_crop": "full", "unit": "image", "scope": "global", "service": None}
 
 
 class EntriesSummary(NamedTuple):
@@ -58,21 +58,19 @@ class Part(NamedTuple):
 def build_entries(config: DataConfig, split: str, world: World, threads: int | None = None) -> EntriesSummary:
     """Writes the entry points of the images of `split` next to the data; returns their statistics.
 
-    The ranks share the images. Parts that an interrupted run finished are kept; entry points that are there already are
-    made again. `threads` are those of this rank; None for one per CPU that it may use. Every rank must call.
-
-    Raises ConfigError if the data holds crops or coefficients, images cannot be read (the message names up to 20), or
-    the folder cannot be written or another process is writing there.
+    The ranks share the images; every rank must call. Parts that an interrupted run finished are kept; entry points that
+    are there already are made again. `threads` are those of this rank; None for one per CPU that it may use. Raises
+    ConfigError if the data hold no whole images, some cannot be read (the message names up to 20), or `Job.run` does.
     """
     source = open_source(config)
     source.check(split == "test")
     source.check_use(COMMAND)
-    loaded = load_split(config.model_copy(update=config.targets.unread | PLAIN), split, world)
+    loaded = load_split(config.model_copy(update=config.targets.unread | WITHOUT_BOXES), split, world)
     folder = entries_folder(config, split)
     if folder is None:
         raise ConfigError("data.index must name a local folder, for the entry points of data behind URLs: set it")
     target = folder / entries_name(loaded.catalog)
-    return EntriesParts(loaded, target, f"{EVERY}-{FORMAT}", CHUNK, threads).run()
+    return EntriesParts(loaded, target, f"{EVERY}-{ENTRIES_VERSION}", IMAGES_PER_TASK, threads).run()
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ class EntriesParts(ImageParts[EntriesSummary]):
         images = len(joined) - 1
         table = StoredTable({"every": EVERY, "images bytes": images_bytes}, {"starts": joined}, {"text": text})
         with _aside(self.target):
-            write_table(self.target, table, MadeFrom(FORMAT, [], {"every": EVERY, "images": images}))
+            write_table(self.target, table, MadeFrom(ENTRIES_VERSION, [], {"every": EVERY, "images": images}))
         sizes = np.diff(joined) - 1
         return EntriesSummary(self.target, images, int((sizes > 0).sum()), int(sizes.sum()), images_bytes)
 

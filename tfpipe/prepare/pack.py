@@ -56,10 +56,10 @@ SAME = {
 LOCK, ABOUT = ".lock", "about.json"
 # Number of images whose crops are encoded to estimate the size, and share of the disk that must stay free.
 SAMPLED = 64
-SPARE = 0.02
+SPARE_DISK = 0.02
 # Asking for files' sizes and times waits for the file system.
 STAMPED_TOGETHER = 16
-PART = pa.schema({"image": pa.int32(), "label": pa.int32(), "offset": pa.int64(), "length": pa.int64()})
+RECORD_SCHEMA = pa.schema({"image": pa.int32(), "label": pa.int32(), "offset": pa.int64(), "length": pa.int64()})
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ class Work:
         return about["bytes"] == path.stat().st_size and about.get("images") in (None, self._stamps(shard))
 
     def _check_space(self, missing: list[int]) -> None:
-        free = (1 - SPARE) * shutil.disk_usage(self.shards.folder).free
+        free = (1 - SPARE_DISK) * shutil.disk_usage(self.shards.folder).free
         needed = self._estimate(missing, free)
         if needed > free:
             raise ConfigError(
@@ -277,10 +277,10 @@ class Work:
                     raise TfpipeError(f"{path}: received {len(rows)} records, expected {count}")
                 written = {"bytes": partial.stat().st_size, "sha256": sha256(partial)}
                 written |= {} if stamps is None else {"images": stamps}
-            columns = zip(*rows, strict=True) if rows else [()] * len(PART)
-            schema = PART.with_metadata({"about": json.dumps(written)})
+            columns = zip(*rows, strict=True) if rows else [()] * len(RECORD_SCHEMA)
+            schema = RECORD_SCHEMA.with_metadata({"about": json.dumps(written)})
             with atomic_write(self.shards.part(shard)) as partial:
-                pq.write_table(pa.table(dict(zip(PART.names, columns, strict=True)), schema), partial)
+                pq.write_table(pa.table(dict(zip(RECORD_SCHEMA.names, columns, strict=True)), schema), partial)
 
     def _open(self, path: Path, count: int) -> AbstractContextManager[Add]:
         if self.shards.kind == "raw":
@@ -291,9 +291,8 @@ class Work:
 def pack(config: DataConfig, split: str, folder: Path, plan: PackPlan, world: World) -> PackSummary:
     """Packs `split` into `folder`; returns its statistics.
 
-    The ranks share the shards. Shards that an interrupted pack of the same data finished are reused. Rank 0 holds a
-    lock, so that two packs never write the same folder. The output is identical to the byte for any number of ranks.
-    `config` gives the data, and how it is cropped; `folder` may already hold the other split. Raises ConfigError if the
+    The ranks share the shards. Shards that an interrupted pack of the same data finished are reused. The output is
+    identical to the byte for any number of ranks; `folder` may already hold the other split. Raises ConfigError if the
     config or the folder cannot be used, the disk is too small, or an image cannot be used.
     """
     _check_config(config, split, plan.kind)
@@ -359,7 +358,7 @@ def _records(parts: list[pa.Table]) -> Records:
     together = pa.concat_tables(part.replace_schema_metadata() for part in parts)
     # A stable sort keeps the order of an image's crops, which all lie in one shard.
     in_order = np.argsort(together["image"].to_numpy(), kind="stable")
-    columns = {name: together[name].to_numpy()[in_order] for name in PART.names}
+    columns = {name: together[name].to_numpy()[in_order] for name in RECORD_SCHEMA.names}
     return Records(**columns, shard=shards[in_order])
 
 

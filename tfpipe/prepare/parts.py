@@ -23,7 +23,7 @@ from tfpipe.util.retry import retried
 
 # Images per part: constant, so that a result does not depend on how many ranks make it.
 PART = 5_000
-PARTS = ".parts"
+PARTS_SUFFIX = ".parts"
 MAX_ERRORS = 20
 
 P = TypeVar("P")
@@ -47,16 +47,16 @@ class Job(NamedTuple):
         `make` returns messages, so that those of all ranks are known together. Raises ConfigError if there are any
         (the message has up to MAX_ERRORS), nothing can be written, or another process is at work on the same result.
         """
-        with ExitStack() as held:
+        with ExitStack() as locks:
 
             def lock_and_start() -> list[P]:
                 self.lock.parent.mkdir(parents=True, exist_ok=True)
-                held.enter_context(locked(self.lock, self.task))
+                locks.enter_context(locked(self.lock, self.task))
                 return start()
 
             missing = world.from_rank0(writing(self.target, self.advice)(lock_and_start))
-            made = world.on_all(lambda: make(world.mine(missing)))
-            errors = list(islice(chain.from_iterable(made), MAX_ERRORS))
+            problems = world.on_all(lambda: make(world.mine(missing)))
+            errors = list(islice(chain.from_iterable(problems), MAX_ERRORS))
             if errors:
                 count = f"at least {MAX_ERRORS} problems" if len(errors) == MAX_ERRORS else f"{len(errors)} problem(s)"
                 raise ConfigError("\n  ".join([self.unfinished.format(count=count), *errors]))
@@ -97,7 +97,7 @@ class ImageParts(ABC, Generic[R]):
 
     @property
     def _folder(self) -> Path:
-        return self.target.with_name(f"{self.target.name}.{self.key}{PARTS}")
+        return self.target.with_name(f"{self.target.name}.{self.key}{PARTS_SUFFIX}")
 
     @property
     def _parts(self) -> list[range]:
@@ -139,6 +139,6 @@ class ImageParts(ABC, Generic[R]):
     def _merge(self) -> R:
         """Merges the parts; removes them, and the parts of unfinished jobs of other fingerprints."""
         result = self.merge([self._path(part) for part in self._parts])
-        for folder in self.target.parent.glob(f"{glob.escape(self.target.name)}.*{PARTS}"):
+        for folder in self.target.parent.glob(f"{glob.escape(self.target.name)}.*{PARTS_SUFFIX}"):
             shutil.rmtree(folder)
         return result

@@ -29,8 +29,8 @@ from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
 from tfpipe.native import core
 
-SOME = 32
-AHEAD = 8
+FILES_PER_BATCH = 32
+BATCHES_AHEAD = 8
 
 
 class Picture(NamedTuple):
@@ -73,12 +73,12 @@ def pictures(split: Split, places: np.ndarray, jpeg: dict[str, Any] | None, kind
             plain_crops, num_parallel_calls=calls_at_once(split.config, split.world).decode
         )
     else:
-        dataset = images.map(plain_file).batch(SOME)
+        dataset = images.map(plain_file).batch(FILES_PER_BATCH)
         if kind == "coefficients":
             dataset = dataset.map(_stored, num_parallel_calls=calls_at_once(split.config, split.world).decode)
     reached = int(places[0])
     try:
-        for batch in Cancellable(dataset.prefetch(AHEAD).with_options(options(split.config, split.world))):
+        for batch in Cancellable(dataset.prefetch(BATCHES_AHEAD).with_options(options(split.config, split.world))):
             at, labels, contents = (tensor.numpy() for tensor in batch)
             items = all_items[np.searchsorted(places, at)]
             for item, label, picture in zip(items.tolist(), labels.tolist(), contents, strict=True):

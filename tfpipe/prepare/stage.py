@@ -41,7 +41,7 @@ from tfpipe.util.retry import retried
 LISTS = {"train": "train.txt", "test": "val.txt"}
 # Number of files sampled for the mean size.
 SAMPLED = 200
-BLOCK = 2**20
+COPY_BYTES = 2**20
 # Shards copied at once by a rank.
 SHARDS_TOGETHER = 4
 
@@ -71,15 +71,12 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
     """Copies the files that training reads to `out`; skips files that exist there with the right size.
 
     With several ranks, copies to a disk of each node. With `data.scope` "shard", a node gets the images of its ranks in
-    a training with as many ranks; otherwise it gets all, dealt out to its ranks. It always gets packed data whole, and
-    all XMLs, since training needs to know of the whole list which images have one and how many crops there are.
-    `config` is that of the training that will read the copy; `out` is created if missing; `share` selects other images
-    than those described above. Every rank must call.
+    a training with as many ranks; otherwise it gets all, dealt out to its ranks; `share` selects others. It always gets
+    packed data whole, and all XMLs, by which training counts the crops of the whole list. `config` is that of the
+    training that will read the copy. Every rank must call.
 
-    Raises:
-        ConfigError: `data.source` is of a kind that cannot be copied, a list cannot be used, `out` cannot be written,
-            another process copies to it as the same rank, or the disk is too small.
-        TfpipeError: files cannot be copied; the message names up to 20 of them, and the copied ones stay.
+    Raises ConfigError if the data or `out` cannot be used, or the disk is too small; TfpipeError if files cannot be
+    copied; the message names up to 20 of them, and the copied ones stay.
     """
     out = out.absolute()
     staging = Staging(out, world, share)
@@ -260,7 +257,7 @@ def _copy_shard(source: AnyPath, file: dict[str, Any], target: Path, scratch: Pa
     digest, size = hashlib.sha256(), 0
     with source.open() if isinstance(source, UrlPath) else source.open("rb", buffering=0) as shard:
         with atomic_write(target, sync=True, scratch=scratch) as unfinished, unfinished.open("wb") as copy:
-            while block := shard.read(BLOCK):
+            while block := shard.read(COPY_BYTES):
                 digest.update(block)
                 copy.write(block)
                 size += len(block)

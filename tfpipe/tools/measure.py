@@ -24,7 +24,7 @@ from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.util.progress import progress
-from tfpipe.util.schedstat import queued_s, queued_since
+from tfpipe.util.resources import queued_s, queued_since
 
 # Before a segment's clock starts, elements buffered in the meantime are consumed.
 LEAD_IN_S = 0.2
@@ -33,7 +33,7 @@ IDLE_POLL_S = 0.05
 IDLE_AT_MOST_S = 3.0
 
 # Keys of the data section that what is loaded does not depend on.
-RUNTIME = {"num_parallel_readers", "parallel", "prefetch_buffer_size", "threads", "cpu_fraction", "memory_budget"}
+RUNTIME = {"num_parallel_readers", "parallel", "prefetch_buffer_size", "threads", "cpu_fraction"}
 # Pipelines start this share of the epoch apart: the golden ratio keeps any number of them apart.
 APART = (5**0.5 - 1) / 2
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import tfpipe
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.util.import_function import load_function
+from tfpipe.util.imports import load_function
 
 OWN = 'or one of your own, "package.module:name"'
 # Packages whose lines are not where the user's code raised.
@@ -29,10 +29,7 @@ def subclasses(module: Any, base: type) -> dict[str, Any]:
 
 
 def find(kinds: dict[str, Any], name: str, key: str) -> Any:
-    """Returns the class `name`; `key` is the config key that holds the name.
-
-    Raises ConfigError if there is none.
-    """
+    """Returns the class `name`; `key` is the config key that holds the name. Raises ConfigError if there is none."""
     if name not in kinds:
         raise ConfigError(f'{key} "{name}" is not known; accepted: {", ".join(kinds)}, {OWN}')
     return kinds[name]

@@ -21,7 +21,7 @@ from tfpipe.training.by_name import (
     named_errors,
     subclasses,
 )
-from tfpipe.util.import_function import load_function
+from tfpipe.util.imports import load_function
 
 RATE_SETTERS = (keras.callbacks.ReduceLROnPlateau, keras.callbacks.LearningRateScheduler)
 # Reductions of a loss over crops that the mean over ranks, which have equally many, leaves exact.
@@ -35,9 +35,8 @@ def build_optimizer(
 ) -> keras.optimizers.Optimizer:
     """Builds the optimizer of `config` with its learning rate schedule, for `size` ranks.
 
-    The first epoch has `steps_per_epoch` steps, the run `total_steps`, None: as many in each epoch.
-
-    Raises ConfigError if Keras does not know a name or an argument, or the user's own function gives no optimizer.
+    The first epoch has `steps_per_epoch` steps, the run `total_steps`, None: as many in each epoch. Raises ConfigError
+    if Keras does not know a name or an argument, or the user's own function gives no optimizer.
     """
     args, name = dict(config.optimizer.args), config.optimizer.name
     if config.optimizer.learning_rate is not None:
@@ -135,12 +134,10 @@ def check_rate_setters(config: Config, size: int) -> None:
 
 
 def build_loss(config: Config, classes: int, reduction: str | None = None) -> keras.losses.Loss:
-    """Builds the loss of `config` between int labels [batch] and logits [batch, classes].
+    """Builds the loss of `config` between int labels [batch], or shares of classes, and logits [batch, classes].
 
-    With `data.mix`, labels may also be shares of the classes, float32 [batch, classes].
     `reduction` "none" gives a loss for each crop, whatever `loss.args` says; None leaves it to Keras and `loss.args`.
-    Raises ConfigError if Keras does not know a name or an argument; calling a loss of the user's own does if it raises
-    an error, or returns no loss for each crop.
+    Raises ConfigError if Keras does not know a name or an argument; a loss of the user's own does when it fails.
     """
     name = config.loss.name
     args = config.loss.args | ({} if reduction is None else {"reduction": reduction})

@@ -23,12 +23,8 @@ REMEDIES = {
 def configure_devices(world: World, interop: int | None = None, intraop: int | None = None) -> None:
     """Sets TensorFlow's threads and GPU for this rank; must come before the first use of TensorFlow.
 
-    Under another backend of Keras, TensorFlow gets no GPU: it would take the backend's memory.
-
-    Args:
-        world: this rank; with several ranks, its share of the node's CPUs is the default.
-        interop: threads between ops; None for the default. The input pipeline has a pool of its own, `data.threads`.
-        intraop: threads within an op; None for the default.
+    `interop` and `intraop` are the threads between and within ops; None: with several ranks, the rank's share of the
+    node's CPUs. Under another backend of Keras, TensorFlow gets no GPU: it would take the backend's memory.
     """
     default = world.threads if world.size > 1 else None
     for threads, setting in (

@@ -15,8 +15,9 @@ from tfpipe.data.loader import Loader
 from tfpipe.errors import TfpipeError
 from tfpipe.training.checkpointing.resume import Checkpoints, inner_optimizer
 from tfpipe.training.compile import build_loss
+from tfpipe.training.monitor.metrics import end_process
 from tfpipe.training.monitor.record import Logs
-from tfpipe.training.monitor.stalls import StallWatch, end_process
+from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.run_model import RunModel
 from tfpipe.training.skipping import BadFiles
 from tfpipe.util.progress import progress
@@ -60,18 +61,18 @@ class Evaluator:
         self.bad_files = BadFiles(run_dir, loader)
         self.loss = build_loss(loader.config, classes, reduction="none")
         # The last batch may be smaller than the others: one trace serves both.
-        self.tested = tf.function(self._tested, reduce_retracing=True, autograph=False)
+        self.tested = tf.function(
+            lambda model, images, labels: self._compared(model(images, training=False), labels),
+            reduce_retracing=True,
+            autograph=False,
+        )
 
     def run(self, model: keras.Model, stop: Callable[[], bool] = lambda: False) -> Scores | None:
         """Runs one test pass over all ranks' shares; every rank must call it.
 
-        `model` has logits as outputs; `stop`, called before each batch, ends the pass early if it returns True.
-
-        Returns:
-            The scores; None if any rank ended early.
-
-        Raises:
-            TfpipeError: a file cannot be used, or the number of images seen differs from the filelist's.
+        `model` has logits as outputs; `stop`, called before each batch, ends the pass early if it returns True. Returns
+        the scores, None if any rank ended early. Raises TfpipeError if a file cannot be used, or the number of images
+        seen differs from the filelist's.
         """
         stopped = 0.0
         sums = np.zeros(SCALARS + 2 * self.classes)
@@ -119,9 +120,6 @@ class Evaluator:
         counts = (np.bincount(some, minlength=self.classes) for some in (truth, truth[hits]))
         return np.concatenate([scalars, *counts])
 
-    def _tested(self, model: keras.Model, images: tf.Tensor, labels: tf.Tensor) -> tuple[Any, Any, Any]:
-        return self._compared(model(images, training=False), labels)
-
     def _compared(self, logits: Any, labels: Any) -> tuple[Any, Any, Any]:
         """Returns loss, float [batch], predicted class, int [batch], and top-5 hits, bool [batch], of each crop."""
         top5 = keras.ops.in_top_k(labels, logits, min(5, self.classes))
@@ -146,12 +144,8 @@ def whole_pass(
 
 
 def summarise(sums: np.ndarray, classes: int) -> Scores:
-    """Computes the means from sums over crops.
-
-    Args:
-        sums: float64 [6 + 2 * classes]: loss, crops that it counts, top-1 hits, top-5 hits, images, crops, then the
-            crops of each class, then the top-1 hits of each class.
-        classes: number of the model's outputs.
+    """Computes the means from sums over crops, float64 [SCALARS + 2 * classes]: loss, crops that it counts, top-1 hits,
+    top-5 hits, images, crops, then the crops of each class, then the top-1 hits of each class.
     """
     loss, counted, top1, top5, images, crops = sums[:SCALARS]
     of_class, hits = sums[SCALARS : SCALARS + classes], sums[SCALARS + classes :]

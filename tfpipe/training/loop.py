@@ -22,7 +22,7 @@ from tfpipe.data.sources.registry import open_source
 from tfpipe.data.split import sample_names
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.training.backends import make_model, prepare_backend
+from tfpipe.training.backends import OverRanks, broadcast, check_weights, make_model, prepare_backend
 from tfpipe.training.checkpointing.resume import (
     Checkpoints,
     PositionsLog,
@@ -36,18 +36,14 @@ from tfpipe.training.checkpointing.start import Start, check_room, find_start
 from tfpipe.training.compile import build_loss, build_metrics, build_optimizer, check_over_ranks, check_rate_setters
 from tfpipe.training.devices import log_devices
 from tfpipe.training.evaluate import Evaluation, Evaluator
-from tfpipe.training.models import build_model
-from tfpipe.training.monitor.accounting import Accounting, TimedCallbacks
-from tfpipe.training.monitor.events import end_run, record, record_start
+from tfpipe.training.models import build_model, freeze, load_weights
+from tfpipe.training.monitor.accounting import Accounting, SampleShares, TimedCallbacks
 from tfpipe.training.monitor.live import live_metrics
-from tfpipe.training.monitor.metrics import METRICS
+from tfpipe.training.monitor.metrics import METRICS, end_run, record, record_start
 from tfpipe.training.monitor.record import Display, Profile, Record, Throughput
-from tfpipe.training.monitor.samples import SampleShares
 from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.not_finite import NotFiniteGuard
 from tfpipe.training.own_callbacks import OwnCallbacks
-from tfpipe.training.parallel import OverRanks, broadcast, check_weights
-from tfpipe.training.pretrained import freeze, load_weights
 from tfpipe.training.run_model import RunModel
 from tfpipe.training.saved import CONFIG, MODEL, write_classes
 from tfpipe.training.skipping import Skipping
@@ -56,7 +52,7 @@ from tfpipe.util.retry import retried
 
 logger = logging.getLogger(__name__)
 
-ADVICE = "once it can be written, continue the run with --resume auto"
+RESUME_ADVICE = "once it can be written, continue the run with --resume auto"
 
 
 class TrainingRun(NamedTuple):
@@ -65,8 +61,11 @@ class TrainingRun(NamedTuple):
     folder: Path
     train: Loader
     test: Loader | None
-    classes: int  # number of outputs of the model
-    schedule: Schedule  # steps of the epochs
+
+    @property
+    def schedule(self) -> Schedule:
+        """Steps of the epochs."""
+        return self.train.schedule
 
     @property
     def steps(self) -> int:
@@ -84,20 +83,12 @@ def train(
 ) -> dict[str, Any]:
     """Trains the model of `config`; writes metrics.jsonl, TensorBoard events, checkpoints and model.keras to `run_dir`.
 
-    Args:
-        config: the run's config.
-        world: this rank; every rank must call.
-        run_dir: the run's directory, the same on every rank.
-        resume: continue from the last checkpoint in `run_dir`, if there is one.
-        anyway: continue even if the contract with the checkpoint's run is broken.
-        traced: the steps that this rank traces; None: none.
+    Every rank must call, with the same `run_dir`. With `resume`, continues from the last checkpoint in it, if there is
+    one; with `anyway`, even if the contract with the checkpoint's run is broken. `traced` are the steps that this rank
+    traces. Returns the metrics of the last epoch; empty if no step was left to train.
 
-    Returns:
-        The metrics of the last epoch; empty if no step was left to train.
-
-    Raises:
-        ConfigError: the config, or something that it names, cannot be used, or `run_dir` cannot be written.
-        Stopped: a signal asked the run to stop, and its state is saved.
+    Raises ConfigError if the config, or something that it names, cannot be used, or `run_dir` cannot be written;
+    Stopped if a signal asked the run to stop, and its state is saved.
     """
     log_devices(world)
     prepare_backend(config, world)
@@ -109,12 +100,12 @@ def train(
     if not untrained and start.state.untested is None and world.from_rank0(saved.exists):
         logger.info("%s has all of its %d epochs already", run_dir, config.training.epochs)
         return {}
-    with stop_on_signals() as stop, writing(run_dir, ADVICE):
+    with stop_on_signals() as stop, writing(run_dir, RESUME_ADVICE):
         keras.utils.set_random_seed(config.training.seed + world.rank)  # of a user's `data.transform`, too
         if untrained:
             run.train.start()  # reads and decodes while the model is built and restored
         total = run.schedule.first_step(config.training.epochs)
-        model = compile_model(config, world, run.classes, run.steps, start, total)
+        model = compile_model(config, world, run.train.data.outputs, run.steps, start, total)
         check_room(run_dir, sum(item.numpy().nbytes for item in [*model.weights, *model.optimizer.variables]), world)
         checkpoints = Checkpoints(run_dir, config.training, world, start.state, stop)
         callbacks = make_callbacks(run, checkpoints)
@@ -135,7 +126,7 @@ def train(
 
 def save_model(model: RunModel, path: Path) -> None:
     """Saves a plain Keras model, which loads without tfpipe. Raises ConfigError if `path` cannot be written."""
-    with writing(path, ADVICE):
+    with writing(path, RESUME_ADVICE):
         unfinished = path.parent / ".unfinished.keras"  # Keras writes only to names that end with .keras
         retried(model.plain().save)(unfinished)
         unfinished.replace(path)
@@ -144,11 +135,8 @@ def save_model(model: RunModel, path: Path) -> None:
 def load_run(config: Config, world: World, folder: Path, marks: bool = False) -> TrainingRun:
     """Loads the catalogs, and computes the steps of an epoch; `marks`: records the times of single training samples.
 
-    StallWatch limits the waits for a batch: unlike an exception, it also ends a process that hangs elsewhere.
-
-    Raises:
-        ConfigError: a list cannot be used, or yields no crop, `data.views` make several crops of an image, or a
-            callback cannot set the learning rate.
+    StallWatch limits the waits for a batch: unlike an exception, it also ends a process that hangs elsewhere. Raises
+    ConfigError if data or targets cannot be trained on, or a callback cannot set the learning rate.
     """
     check_targets(config.data)
     check_rate_setters(config, world.size)
@@ -161,9 +149,7 @@ def load_run(config: Config, world: World, folder: Path, marks: bool = False) ->
     # Rank 0 looks: class folders are listed for it, which a thousand ranks are not to do.
     has_test = world.from_rank0(lambda: open_source(config.data).has_test())
     test = Loader(config, "test", world, **options) if has_test else None
-    catalog = train.catalog
-    classes = train.data.outputs
-    count = train.count
+    catalog, count = train.catalog, train.count
     if count.crops == 0:
         raise ConfigError(
             f"{catalog.display_name} gives no crop: none of its images has an XML with an object of the classes "
@@ -182,7 +168,7 @@ def load_run(config: Config, world: World, folder: Path, marks: bool = False) ->
         )
     if config.data.phased:
         logger.info("%s", of_list)
-    return TrainingRun(folder, train, test, classes, train.schedule)
+    return TrainingRun(folder, train, test)
 
 
 def check_targets(data: DataConfig) -> None:
@@ -247,15 +233,14 @@ def make_callbacks(run: TrainingRun, checkpoints: Checkpoints) -> list[keras.cal
     crops = [run.schedule.phase(epoch).batch_size * world.size for epoch in range(training.epochs)]
     throughput = Throughput(crops, start.epoch_steps - start.step)
     record = Record(run.folder) if world.rank == 0 else None
-    guard = [NotFiniteGuard(run.folder, world)] if training.stop_on_nan else []
-    callbacks = [*guard, throughput, Accounting(loader, training.interval, throughput, record), OverRanks(world)]
+    accounting = Accounting(loader, training.interval, throughput, record)
+    callbacks = [NotFiniteGuard(run.folder, world), throughput, accounting, OverRanks(world)]
     if config.data.on_error == "skip":
         callbacks.append(Skipping(loader, run.folder, training.interval, start.dropped))
     if training.log_positions:
         callbacks.append(PositionsLog(run.folder, world.rank))
     if run.test is not None:
-        observe, end = None if record is None else record.picture.add, partial(end_run, run.folder, world)
-        evaluator = Evaluator(run.test, run.classes, run.folder, observe, end=end)
+        evaluator = Evaluator(run.test, loader.data.outputs, run.folder, end=partial(end_run, run.folder, world))
         callbacks.append(Evaluation(evaluator, training.test_every, checkpoints))
     if config.callbacks:
         callbacks.append(OwnCallbacks(config, world, checkpoints, tested=run.test is not None))
@@ -273,10 +258,8 @@ def fit(
 ) -> dict[str, Any]:
     """Runs Keras' fit in epochs of at most `steps` steps from the state of `checkpoints` on, the last of `callbacks`.
 
-    `checkpoints` ends an epoch that has fewer. The end of an epoch that the run still owes comes first.
-
-    Raises:
-        TfpipeError: a file cannot be used, which the message names, or another rank has stopped.
+    `checkpoints` ends an epoch that has fewer. The end of an epoch that the run still owes comes first. Raises
+    TfpipeError if a file cannot be used, which the message names, or another rank has stopped.
     """
     start = checkpoints.state
     assert model.meter is not None and model.loader is not None, "train_on gives it them"
@@ -316,10 +299,7 @@ def end_epoch(
 ) -> dict[str, Any]:
     """Ends the epoch whose test pass a signal has interrupted, for the callbacks that have not seen its end.
 
-    If it is the run's last one, the config's callbacks see the end of training, as by Keras' fit.
-
-    Returns:
-        The epoch's metrics; empty if the run owed none.
+    If it is the run's last one, the config's callbacks see the end of training. Returns the epoch's metrics, if any.
     """
     start, logs = checkpoints.state, dict(checkpoints.state.untested or {})
     own = [callback for callback in callbacks if isinstance(callback, OwnCallbacks)]

@@ -22,8 +22,7 @@ class NotFiniteGuard(keras.callbacks.Callback):
     """Ends the run when a step's loss is not finite, a step later, when the step's logs are read in any case.
 
     Comes first, so that no other callback sees such a step. mixed_float16 skips steps that overflow: there the loss of
-    SKIPPED_STEPS steps in a row must be so; one rank of Keras' other backends, whose logs have only the mean of an
-    epoch, then leaves it to the check of the weights that precedes each checkpoint.
+    SKIPPED_STEPS steps in a row must be so, which one rank of JAX or PyTorch leaves to the check of a checkpoint.
     """
 
     def __init__(self, run_dir: Path, world: World) -> None:
@@ -48,13 +47,11 @@ class NotFiniteGuard(keras.callbacks.Callback):
             self._first = result, here, self._before
         self._steps = self._steps + 1 if anywhere else 0
         self._before = result.positions
-        if self._steps and self._steps >= self._patience(result):
+        patience: float = 1
+        if hasattr(self.model.optimizer, "inner_optimizer"):
+            patience = math.inf if result.asked is None else SKIPPED_STEPS
+        if self._steps >= patience:
             self._end(*self._first)
-
-    def _patience(self, result: StepResult) -> float:
-        if not hasattr(self.model.optimizer, "inner_optimizer"):
-            return 1
-        return math.inf if result.asked is None else SKIPPED_STEPS
 
     def _end(self, first: StepResult, own_loss: bool, before: tf.Tensor | None) -> NoReturn:
         """Raises TfpipeError on all ranks; every rank must call. `before`: positions of the batch before the first."""
@@ -67,11 +64,11 @@ class NotFiniteGuard(keras.callbacks.Callback):
             for rank in affected
         ]
         checkpoints = sorted((self.run_dir / FOLDER).glob("step-*.npz"))
-        kept = "there is no checkpoint yet: start again"
+        advice = "there is no checkpoint yet: start again"
         if checkpoints:
-            kept = f"--resume continues from {checkpoints[-1]}"
+            advice = f"--resume continues from {checkpoints[-1]}"
         raise TfpipeError(
             f"rank {self.world.rank}: the loss is not finite in step {first.step} of the run, on {len(affected)} of "
-            f"{len(every)} ranks; {'; '.join(causes)}. tfpipe order names the files at these positions; {kept}, e.g. "
-            "with a lower optimizer.learning_rate; training.stop_on_nan false trains on"
+            f"{len(every)} ranks; {'; '.join(causes)}. tfpipe order names the files at these positions; {advice}, e.g. "
+            "with a lower optimizer.learning_rate"
         )

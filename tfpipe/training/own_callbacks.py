@@ -61,7 +61,8 @@ class OwnCallbacks(keras.callbacks.Callback):
             if entry.ranks == "all" or world.rank == 0
         }
         for key, callback in self.built.items():
-            check_kind(callback, key)
+            if reason := next((text for kind, text in REFUSED.items() if isinstance(callback, kind)), ""):
+                raise ConfigError(f"{key}.name: {type(callback).__name__} {reason}; leave it out")
 
     def set_params(self, params: dict[str, Any]) -> None:
         for callback in self.built.values():
@@ -127,8 +128,7 @@ class OwnCallbacks(keras.callbacks.Callback):
 def plain_model(model: RunModel) -> keras.Model:
     """Returns the network of a run, compiled with the run's optimizer, loss and metrics, as a plain model of Keras.
 
-    It is saved uncompiled, as model.keras is: classes of tfpipe, such as a warmed-up learning rate, would not load
-    elsewhere.
+    It is saved uncompiled: classes of tfpipe, such as a warmed-up learning rate, would not load elsewhere.
     """
     plain = model.plain()
     metrics = model._compile_metrics._user_metrics
@@ -136,13 +136,6 @@ def plain_model(model: RunModel) -> keras.Model:
     # Keras asks the first for .keras files; for .h5 files the second says it.
     vars(plain).update(get_compile_config=dict, save=partial(plain.save, include_optimizer=False))
     return plain
-
-
-def check_kind(callback: keras.callbacks.Callback, key: str) -> None:
-    """Raises ConfigError if a callback is of a class of REFUSED."""
-    for kind, reason in REFUSED.items():
-        if isinstance(callback, kind):
-            raise ConfigError(f"{key}.name: {type(callback).__name__} {reason}; leave it out")
 
 
 def monitors(callback: keras.callbacks.Callback) -> bool:

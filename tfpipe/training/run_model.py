@@ -56,8 +56,7 @@ def class_numbers(labels: Any) -> Any:
 class Results:
     """Results of the last steps."""
 
-    unread: StepResult | None = None
-    """The last step's; None after the end of an epoch."""
+    unread: StepResult | None = None  # the last step's; None after the end of an epoch
     read: StepResult | None = None
     """Those that are known since the last step or the end of an epoch; None after an epoch's first step."""
 
@@ -69,25 +68,17 @@ class RunModel(keras.Model):
     the wait can be measured.
     """
 
-    jit: bool | str
-    """Keras' `jit_compile`."""
+    jit: bool | str  # Keras' `jit_compile`
     world = World()
-    meter: Meter | None = None
-    """Meter of the training steps: the loader's."""
-    train_function: Any
-    """Keras' attribute: None until `make_train_function` has run."""
-    loader: Loader | None = None
-    """Source of the batches."""
-    positions: tf.Tensor | None = None
-    """int64 [batch, 2]: stream positions and crop numbers of the batch trained last."""
-    dropped_images = 0
-    """Images that `data.on_error` "skip" has left out in the current epoch, over all ranks."""
+    meter: Meter | None = None  # meter of the training steps: the loader's
+    train_function: Any  # Keras' attribute: None until `make_train_function` has run
+    loader: Loader | None = None  # source of the batches
+    positions: tf.Tensor | None = None  # int64 [batch, 2]: stream positions and crop numbers of the batch trained last
+    dropped_images = 0  # images that `data.on_error` "skip" has left out in the current epoch, over all ranks
     requests = Requests()
     """This rank's requests, which are met after the step that follows the next one; on one rank, after the next."""
-    agreed = Requests()
-    """Requests that every rank makes for after the next step, and that need no agreement."""
-    granted = Requests()
-    """Requests to meet now, of any rank; the same on every rank."""
+    agreed = Requests()  # requests that every rank makes for after the next step, and that need no agreement
+    granted = Requests()  # requests to meet now, of any rank; the same on every rank
     _results: Results | None = None
     """An object of its own: Keras looks through each value that is set as an attribute, for 20 to 40 microseconds."""
 
@@ -120,15 +111,10 @@ class RunModel(keras.Model):
     def finish(self, logs: Mapping[str, Any], asked: Any, reduce_s: Any) -> dict[str, float]:
         """Ends the step, but reads what the step before gave: a device that is a step behind is never idle.
 
-        Args:
-            logs: the step's metrics, scalars of the backend.
-            asked: float [4], in one tensor or a list of two: what the ranks asked in it, above 0 where any did, which
-                is not read with one rank; whether the loss is not finite on any rank, and on this one. None: one
-                rank; `logs` has its loss.
-            reduce_s: seconds spent averaging over ranks: a float, or a scalar of the backend.
-
-        Returns:
-            The metrics after the step before, in the first step of an epoch those of the step itself.
+        `logs` are the step's metrics, and `reduce_s` the seconds spent averaging over ranks, scalars of the backend.
+        `asked` is float [4], in one tensor or a list of two: what the ranks asked in it, above 0 where any did, which
+        is not read with one rank; whether the loss is not finite on any rank, and on this one. None: one rank; `logs`
+        has its loss. Returns the metrics after the step before, in an epoch's first step those of the step itself.
         """
         assert self.meter is not None, "take() has used it"
         results = self.results

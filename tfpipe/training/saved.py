@@ -11,7 +11,7 @@ from tfpipe.config import Config, DataConfig
 from tfpipe.data.loader import Loader
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
-from tfpipe.util.import_function import load_function
+from tfpipe.util.imports import load_function
 from tfpipe.util.json_text import to_json
 
 logger = logging.getLogger(__name__)

@@ -1,16 +1,19 @@
-"""Console output besides the results: log lines, and a filter for TensorFlow's start-up messages."""
+"""Console output: log lines, a filter for TensorFlow's start-up messages, and lines of tables."""
 
 import logging
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 # Lines that TensorFlow 2.21 writes to stderr at every start, regardless of TF_CPP_MIN_LOG_LEVEL.
 CHATTER = (
     r"^(WARNING: All log messages before absl|To enable the following instructions|[IW][0-9]{4} |E[0-9]{4} .*cuInit)"
 )
+# Control characters but line ends, and parts of pairs of UTF-16: neither SVG nor a font has them.
+UNSHOWN = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 def configure_logging(rank: int, debug: bool = False) -> None:
@@ -54,3 +57,30 @@ def without_chatter() -> Iterator[None]:
         # A process started in the meantime, e.g. by MPI, may still hold the pipe: the filter then runs on for it.
         with suppress(subprocess.TimeoutExpired):
             filtering.wait(timeout=1)
+
+
+def line(widths: Sequence[int], *cells: object) -> str:
+    """Returns a line of a table: the first cell at the left of its column, the others at the right of theirs.
+
+    Cells beyond the columns follow as they are.
+    """
+    first, *others = map(str, cells)
+    columns = [f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=False)]
+    return "".join([f"{first:{widths[0]}}", *columns, *others[len(columns) :]]).rstrip()
+
+
+def extent(value: tuple[float, float, float], digits: int = 0) -> tuple[str, str]:
+    """Returns two cells for a median, a low and a high value: the median, and the range."""
+    median, low, high = value
+    return f"{median:.{digits}f}", f"{low:.{digits}f} to {high:.{digits}f}"
+
+
+def autotuned(choices: Iterable[tuple[str, str, float]]) -> str:
+    """Returns AUTOTUNE's choices in words; each has a stage, "parallelism" or "buffer_size", and a value."""
+    units = {"parallelism": "at once", "buffer_size": "buffered"}
+    return ", ".join(f"{stage} {value:.0f} {units.get(parameter, parameter)}" for stage, parameter, value in choices)
+
+
+def plain(text: str) -> str:
+    """Returns a text, e.g. a class's name, as a picture or a page can show it: what no font has becomes U+FFFD."""
+    return UNSHOWN.sub("\ufffd", text)

@@ -12,7 +12,7 @@ from tfpipe.errors import ConfigError
 from tfpipe.util.retry import retried
 
 # Bytes per call; nearly every annotation is shorter.
-SOME = 2**14
+READ_BYTES = 2**14
 # Encoding of files that people write: UTF-8 without the byte order mark that editors on Windows put first, which would
 # become part of the first word.
 WRITTEN = "utf-8-sig"
@@ -61,10 +61,10 @@ def read_whole(path: str, stamps: list[int | None] | None = None, most: int | No
     try:
         # The stamp of an open file has half the cost of `stamp`; taken before the read, so that a change shows.
         status = None if stamps is None else os.fstat(file)
-        text = more = os.read(file, most or SOME)
+        text = more = os.read(file, most or READ_BYTES)
         # A file returns fewer bytes than requested only at its end; another call would add a tenth of the cost.
-        while most is None and len(more) == SOME:
-            more = os.read(file, SOME)
+        while most is None and len(more) == READ_BYTES:
+            more = os.read(file, READ_BYTES)
             text += more
         if stamps is not None and status is not None:
             stamps += status.st_size, status.st_mtime_ns

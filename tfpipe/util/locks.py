@@ -26,12 +26,8 @@ def locked(path: Path, work: str, patience_s: float = 0.0) -> Iterator[None]:
     """Holds a lock on the file `path` and removes the file at the end; `work` names the task in messages.
 
     A crashed process may leave the file but not the lock, which belongs to the process. Waits at most `patience_s`
-    seconds for a process on another host, which may be about to end. If the file system has no locks, logs a warning
-    and continues without one.
-
-    Raises:
-        ConfigError: another process holds the lock; the message names it.
-        OSError: the file cannot be written.
+    seconds for a process on another host, which may be about to end. If the file system has no locks, a warning says
+    so. Raises ConfigError if another process holds the lock, which it names, OSError if the file cannot be written.
     """
     until_s = time.monotonic() + patience_s
     while True:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from tfpipe.util.files import Stamp, stamp
 from tfpipe.util.json_text import differences
 
+CHANGED = "has changed since, by its time of change or version"
+
 
 class MadeFrom(NamedTuple):
     """Everything that something stored depends on; stored with it, or as a part of its name."""
@@ -42,15 +44,12 @@ class MadeFrom(NamedTuple):
         changes = differences(known, plain, "then", "now", sorted(known | plain))
         changes += [f"{name} is {'gone' if name in before else 'new'}" for name in sorted(before.keys() ^ now.keys())]
         both = sorted(before.keys() & now.keys())
-        changes += [f"{name} {_differs(before[name], now[name])}" for name in both if before[name] != now[name]]
+        for name in (name for name in both if before[name] != now[name]):
+            then, size = before[name].size, now[name].size
+            by_time = then == size
+            changes.append(f"{name} " + (CHANGED if by_time else f"had {then} bytes then, has {size} now"))
         more = f", and {len(changes) - 1} more changes" if len(changes) > 1 else ""
         return f"{changes[0]}{more}" if changes else "its files have another order"
-
-
-def _differs(before: Stamp, now: Stamp) -> str:
-    if before.size != now.size:
-        return f"had {before.size} bytes then, has {now.size} now"
-    return "has changed since, by its time of change or version"
 
 
 def stamped(paths: Iterable[Path | None]) -> list[tuple[str, Stamp]]:

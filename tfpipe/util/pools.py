@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 # Tasks in flight per process.
-AHEAD = 4
+TASKS_PER_PROCESS = 4
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -33,7 +33,7 @@ def parallel(work: Callable[[A], B], tasks: Iterable[A], processes: int, preload
     context = _Context()
     context.set_forkserver_preload([preload])
     with ProcessPoolExecutor(processes, context, _start_worker) as pool:
-        yield from in_order(pool, work, tasks, AHEAD * processes)
+        yield from in_order(pool, work, tasks, TASKS_PER_PROCESS * processes)
 
 
 def in_order(pool: Executor, work: Callable[[A], B], tasks: Iterable[A], ahead: int) -> Iterator[B]:

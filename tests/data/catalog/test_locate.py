@@ -14,7 +14,7 @@ from tfpipe.data.catalog.table import StoredTable, map_table, write_table
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.stream import SampleRef
 from tfpipe.util.made_from import MadeFrom
-from tfpipe.util.memory import private_memory
+from tfpipe.util.resources import private_memory
 
 NAMES = [
     "a.jpg",

@@ -11,7 +11,7 @@ from tests.support.decoding import decode
 from tests.support.images import decoded, encoded, gigapixel, picture, sampled, scans
 from tfpipe.config import DataConfig
 from tfpipe.data.images.crops import Windows
-from tfpipe.data.images.damage import Limits, describe, find_damage
+from tfpipe.data.images.damage import describe, excess, find_damage
 from tfpipe.data.images.decode import EncodedImages, choose_decoder
 from tfpipe.data.images.windows import decode_image
 from tfpipe.prepare.index_rows import Images
@@ -52,7 +52,7 @@ def test_a_rare_sampling_is_no_damage_and_a_cut_one_is_truncated(kind: str, tmp_
         assert find_damage(half)
         assert "remature end" in describe(half, "") or "truncated" in describe(half, "")
         assert recheck_with_tensorflow([Doubt(paths[1].read_bytes, "")], channels, show=False)[0][0] == "truncated"
-    seen = look(Chunk(Images([*map(str, paths)], ["", ""], np.zeros(2, np.int32))), {"a": 0}, Limits(10**9, 100))
+    seen = look(Chunk(Images([*map(str, paths)], ["", ""], np.zeros(2, np.int32))), {"a": 0}, 10**9)
     assert [bool(each.damage) for each in seen] == [False, True]
 
 
@@ -91,27 +91,29 @@ def test_missing_bytes_are_noticed_unless_the_codes_happen_to_fit(progressive: b
 
 
 @pytest.mark.parametrize("decoder", ["native", "graph"])
-def test_a_progressive_file_is_decoded_up_to_the_limit_of_scans(decoder: str) -> None:
+def test_a_progressive_file_is_decoded_up_to_the_limit_of_scans(decoder: str, monkeypatch) -> None:
     contents, number = encoded(picture(29, 31), progressive=True), tf.constant([0], tf.int64)
     windows, count = Windows(number, number, tf.constant([[0, 0, 9, 9]]), tf.constant([0])), contents.count(SCAN)
     inputs = EncodedImages(tf.constant([contents])), tf.constant([[29, 31]]), windows, tf.zeros(0, tf.bool)
 
     def crops(most: int) -> np.ndarray:
-        config = DataConfig(train_filelist=Path("x"), decoder=decoder, crop_image_size=(9, 9), max_scans=most)
+        monkeypatch.setattr("tfpipe.data.images.decode.MOST_SCANS", most)
+        config = DataConfig(train_filelist=Path("x"), decoder=decoder, crop_image_size=(9, 9))
         return choose_decoder(config).decode(*inputs).numpy()
 
     assert (crops(count)[0] == decoded(contents)[:9, :9]).all()
     for most in (count - 1, 1):
-        message = rf"{count} scans are more than data\.max_scans, {most}"
+        message = rf"{count} scans are more than the most that are decoded, {most}"
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             crops(most)
 
 
 @pytest.mark.parametrize("decoder", ["native", "graph"])
-def test_files_beyond_the_limits_are_refused_before_they_are_decoded(decoder: str) -> None:
-    keys = {"decoder": decoder, "crop_image_size": (9, 9)}
-    config = DataConfig(train_filelist=Path("x"), max_pixels=899, max_scans=20, **keys)
-    chosen, limits = choose_decoder(config), Limits(899, 20)
+def test_files_beyond_the_limits_are_refused_before_they_are_decoded(decoder: str, monkeypatch) -> None:
+    for module in ("decode", "damage"):
+        monkeypatch.setattr(f"tfpipe.data.images.{module}.MOST_SCANS", 20)
+    config = DataConfig(train_filelist=Path("x"), max_pixels=899, decoder=decoder, crop_image_size=(9, 9))
+    chosen = choose_decoder(config)
     number = tf.constant([0], tf.int64)
     windows = Windows(number, number, tf.constant([[0, 0, 9, 9]]), tf.constant([0]))
     # A later part, like a phone's film, is not of the image.
@@ -123,11 +125,11 @@ def test_files_beyond_the_limits_are_refused_before_they_are_decoded(decoder: st
             9,
             3,
         )
-        assert limits.excess(contents, 899) == ""
+        assert excess(contents, 899, 899) == ""
     many, large = scans(picture(29, 31), 21), encoded(picture(30, 30))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"21 scans are more than data\.max_scans, 20: raise"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"21 scans are more than .*, 20: write the file with"):
         chosen.decode(EncodedImages(tf.constant([many])), tf.constant([[29, 31]]), windows, tf.zeros(0, tf.bool))
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"900 pixels are more than data\.max_pixels, 899: raise"):
         chosen.sizes(tf.constant([contents, large]), tf.zeros([2, 2], tf.int32))
-    assert "21 scans are more" in limits.excess(many, 899) and "900 pixels are more" in limits.excess(large, 900)
-    assert limits.excess(encoded(picture(29, 31), format="PNG") + 30 * SCAN, 899) == ""
+    assert "21 scans are more" in excess(many, 899, 899) and "900 pixels are more" in excess(large, 900, 899)
+    assert excess(encoded(picture(29, 31), format="PNG") + 30 * SCAN, 899, 899) == ""

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from tfpipe.data.service.workers import LocalWorkers, Workers, local_workers
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError, TfpipeError
 
-WORKERS = {"workers": 2}
+WORKERS = 2
 
 
 def start_warm() -> subprocess.Popen[str]:
@@ -59,7 +60,7 @@ def addresses(servers: LocalWorkers) -> list[str]:
     return [servers.find(number) for number in range(2)]
 
 
-def configured(sample: SampleData, tmp_path: Path, how: dict | None, **data: object) -> Config:
+def configured(sample: SampleData, tmp_path: Path, how: Any, **data: object) -> Config:
     data = {"decoder": "graph", "service": how, **data}
     return load_config(sample.config(tmp_path / "c.json", data=data))
 
@@ -90,9 +91,9 @@ def test_other_hosts_cannot_connect(addresses: list[str], outward_address: str) 
 @pytest.mark.parametrize(
     ("world", "split", "data"),
     [
-        (World(0, 2), "train", {"crop": "random_resized", "unit": "box", "decoder": "auto"}),
+        (World(0, 2), "train", {"crop": "random_resized", "unit": "box", "decoder": "native"}),
         (World(1, 2), "train", {"scope": "shard"}),
-        (World(1, 3), "test", {"decoder": "auto"}),
+        (World(1, 3), "test", {"decoder": "native"}),
         (World(1, 2), "train", {"scope": "shard", "crop": "center"}),
     ],
 )
@@ -109,7 +110,7 @@ def test_a_resumed_stream_is_that_of_this_process(
 ) -> None:
     """Three ranks become two, of which one begins in an image's middle; the servers run already, one is named twice."""
     stream = Stream.start(3).at([Cursor(9), Cursor(34, 1), Cursor(5)]).over(2)
-    three = {"address": [*addresses, addresses[0]]}
+    three = [*addresses, addresses[0]]
     own = crops(configured(sample, tmp_path, None, index=index), "train", World(1, 2), 6, resume=stream)
     served = crops(configured(sample, tmp_path, three), "train", World(1, 2), 6, resume=stream)
     assert own == served
@@ -151,7 +152,7 @@ def test_others_take_over_from_a_server_elsewhere(
         line = process.stdout.readline()
         assert line.startswith("serving at localhost:"), process.communicate()
         alone = line.split()[-1]
-        both = configured(sample, tmp_path, {"address": [addresses[0], alone]})
+        both = configured(sample, tmp_path, [addresses[0], alone])
 
         def kill() -> None:
             process.kill()
@@ -162,7 +163,7 @@ def test_others_take_over_from_a_server_elsewhere(
         assert f"continues at {addresses[0]}" in caplog.text
 
         monkeypatch.setattr(serving, "PATIENCE_S", 1.0)
-        gone = configured(sample, tmp_path, {"address": alone})
+        gone = configured(sample, tmp_path, alone)
         split = load_split(gone.data, "train", World())
         with pytest.raises(tf.errors.InvalidArgumentError) as caught:
             batches(gone, count=1, data=split)
@@ -215,7 +216,7 @@ def test_a_worker_of_another_version_is_told_so(op: str, sample: SampleData, tmp
 
 
 def test_too_large_a_catalog_is_refused(sample: SampleData, tmp_path: Path, monkeypatch) -> None:
-    config = configured(sample, tmp_path, {"address": "localhost:1"})
+    config = configured(sample, tmp_path, "localhost:1")
     split = load_split(config.data, "train", World())
     size = service.tables_bytes(split.catalog)
     assert size >= sum(len(split.catalog.paths.name(item)) + 9 for item in range(len(split.catalog)))
@@ -241,9 +242,7 @@ def test_urls_are_refused() -> None:
         service.check(catalog)
 
 
-@pytest.mark.parametrize(
-    ("data", "said"), [({"how": {"address": "grpc://a:1"}}, "address"), ({"how": {"address": []}}, "address")]
-)
+@pytest.mark.parametrize(("data", "said"), [({"how": "grpc://a:1"}, "data.service"), ({"how": []}, "data.service")])
 def test_an_address_that_is_none_is_refused(sample: SampleData, tmp_path: Path, data: dict, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         configured(sample, tmp_path, **{"how": WORKERS, **data})

@@ -196,7 +196,7 @@ def test_views_of_an_image_share_its_labels(root: Path) -> None:
 
 
 def test_ragged_boxes_are_the_padded_ones(root: Path) -> None:
-    padded, ragged = (config_of(root, targets={"kind": "boxes", "ragged": flag}) for flag in (False, True))
+    padded, ragged = (config_of(root, targets={"kind": "boxes", "max_boxes": most}) for most in (None, "ragged"))
     with Loader(padded) as one, Loader(ragged) as other:
         for _ in range(3):
             (_, full), (_, rows) = next(one), next(other)
@@ -267,7 +267,7 @@ def test_a_kind_has_its_form_and_a_cache_of_files_changes_nothing(root: Path, ki
 
 @pytest.mark.parametrize("kind", ["boxes", "labels"])
 def test_workers_give_the_same(root: Path, kind: str) -> None:
-    own, served = (config_of(root, targets=kind, service=service, **RANDOM) for service in (None, {"workers": 1}))
+    own, served = (config_of(root, targets=kind, service=service, **RANDOM) for service in (None, 1))
     for batch, other in zip(first(own, 4), first(served, 4), strict=True):
         assert np.array_equal(batch.data[0], other.data[0])
         assert_equal(batch.data[1], other.data[1])

@@ -12,8 +12,8 @@ from tfpipe import Config, World, load_config
 from tfpipe.cli import main
 from tfpipe.config import DataConfig
 from tfpipe.tools import measure as engine
-from tfpipe.tools.bench import sweep, tune
-from tfpipe.tools.bench.tune import Tuning, axis_of, keys, render
+from tfpipe.tools.bench import sweep
+from tfpipe.tools.bench.sweep import Tuning, render_tuning, tuned_axis, tuned_keys
 from tfpipe.tools.measure import Pipelines, Segment
 
 # Those that change neither pixels nor order.
@@ -66,7 +66,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Config], flo
 def tuned(sample: SampleData, tmp_path: Path, with_step: bool = False, **data: object) -> Tuning:
     """Tunes the sample's pipeline, as a list of files without XMLs unless `data` says otherwise."""
     path = sample.config(tmp_path / "c.json", data={"annotations": "none", **data})
-    return tune.run(lambda sets: load_config(path, sets), World(threads=4), 1, with_step)
+    return sweep.tune(lambda sets: load_config(path, sets), World(threads=4), 1, with_step)
 
 
 def swept_keys(found: Tuning) -> list[str]:
@@ -85,8 +85,8 @@ def test_from_one_reader_it_finds_the_best(
     chosen, start = (load_config(tmp_path / "c.json", sets) for sets in (flags, []))
     assert storage(delay_s)(chosen) >= (1 - sweep.AS_GOOD) * best
     assert found.gain.median == pytest.approx(storage(delay_s)(chosen) / storage(delay_s)(start))
-    assert render(found).splitlines()[-1] == " ".join(f"--set {flag}" for flag in flags)
-    assert "in 3 turns" in render(found) and "not faster" not in render(found)
+    assert render_tuning(found).splitlines()[-1] == " ".join(f"--set {flag}" for flag in flags)
+    assert "in 3 turns" in render_tuning(found) and "not faster" not in render_tuning(found)
 
 
 def test_what_is_as_fast_as_it_can_be_is_left_alone(sample: SampleData, tmp_path: Path, machine) -> None:
@@ -94,16 +94,17 @@ def test_what_is_as_fast_as_it_can_be_is_left_alone(sample: SampleData, tmp_path
     found = tuned(sample, tmp_path)
     assert (found.changes, found.together, found.gain) == ({}, None, None)
     assert swept_keys(found) == ["data.parallel.read", "data.prefetch_buffer_size"]
-    assert render(found).endswith("no value is faster than the one at hand\n\nchange nothing")
+    assert render_tuning(found).endswith("no value is faster than the one at hand\n\nchange nothing")
 
 
 def test_a_gain_that_does_not_last_changes_nothing(sample: SampleData, tmp_path: Path, machine) -> None:
     calls = count()
-    machine(lambda config: 200.0 if config.data.parallel.read == 128 and next(calls) < tune.TURNS else 100.0)
+    machine(lambda config: 200.0 if config.data.parallel.read == 128 and next(calls) < sweep.TURNS else 100.0)
     found = tuned(sample, tmp_path)
     assert found.changes == {} and found.gain.median == 1
-    assert "x 1.00 (1.00 to 1.00), in 3 turns: not faster than at the start, so nothing is changed" in render(found)
-    assert render(found).endswith("\nchange nothing")
+    text = render_tuning(found)
+    assert "x 1.00 (1.00 to 1.00), in 3 turns: not faster than at the start, so nothing is changed" in text
+    assert text.endswith("\nchange nothing")
 
 
 def test_what_is_kept_is_the_ground_of_the_next_sweep(sample: SampleData, tmp_path: Path, machine) -> None:
@@ -137,7 +138,7 @@ def test_shares_of_the_cpus_are_measured_with_a_training_step(
     ],
 )
 def test_shares_that_are_as_many_threads_are_tried_once(cpus: int, data: dict, shares: tuple[str, ...] | None) -> None:
-    found = axis_of("data.cpu_fraction", DataConfig(train_filelist=Path("x"), **data), World(threads=cpus))
+    found = tuned_axis("data.cpu_fraction", DataConfig(train_filelist=Path("x"), **data), World(threads=cpus))
     assert (found and found.values) == shares
 
 
@@ -145,9 +146,9 @@ def test_shares_that_are_as_many_threads_are_tried_once(cpus: int, data: dict, s
 def test_the_keys_change_no_batch_and_their_values_are_valid(sample: SampleData, tmp_path: Path, data: dict) -> None:
     config = load_config(sample.config(tmp_path / "c.json", data={"annotations": "none", **data}))
     split = Pipelines(World(), 0).split(config)
-    assert set(keys(split, with_step=True)) <= ALLOWED
-    for key in keys(split, with_step=True):
-        axis = axis_of(key, config.data, World(threads=4))
+    assert set(tuned_keys(split, with_step=True)) <= ALLOWED
+    for key in tuned_keys(split, with_step=True):
+        axis = tuned_axis(key, config.data, World(threads=4))
         for value in axis.values if axis else ():
             load_config(tmp_path / "c.json", [f"{key}={value}"])
 

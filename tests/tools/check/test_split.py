@@ -150,7 +150,7 @@ def test_boxes_of_a_table_are_checked_in_the_xmls_place(config: Path) -> None:
 def test_any_number_of_processes_finds_the_same(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = load_config(config).data
     (whole,) = check(data, ["train"], World(), processes=1)
-    monkeypatch.setattr(package, "CHUNK", 4)
+    monkeypatch.setattr(package, "IMAGES_PER_TASK", 4)
     (parts,) = check(data, ["train"], World(), processes=2)
     assert parts.oddities == whole.oddities and (parts.digests == whole.digests).all()
     assert (parts.bytes, parts.classes) == (whole.bytes, whole.classes)

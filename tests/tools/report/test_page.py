@@ -22,9 +22,8 @@ from tfpipe.errors import ConfigError
 from tfpipe.native import EVENT
 from tfpipe.tools.bench.bench import trace
 from tfpipe.tools.report.figures import POINTS, RANKS, Line, chosen_ranks, thinned
-from tfpipe.tools.report.page import write_page
+from tfpipe.tools.report.page import WORST, timeline, worst_batches, write_page
 from tfpipe.tools.report.runs import load_run
-from tfpipe.tools.report.slowest import WORST, timeline, worst_batches
 from tfpipe.tools.report.text import as_json, render
 
 

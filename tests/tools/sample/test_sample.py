@@ -13,8 +13,7 @@ from lxml import etree
 from PIL import Image
 
 from tfpipe.errors import ConfigError
-from tfpipe.tools.sample.pictures import CLASSES, _object, plan, render
-from tfpipe.tools.sample.sample import SampleSummary, write_sample
+from tfpipe.tools.sample.sample import CLASSES, SampleSummary, _object, plan, render, write_sample
 
 IMAGES, VAL, SCALE = 40, 16, 0.15
 LABELS = "imagenet_2012_validation_synset_labels.txt"
@@ -152,10 +151,10 @@ def test_boxes_are_tight_around_what_is_drawn(index, monkeypatch):
 
     image = plan(2, "train", index, 0.5)
     image = image._replace(gray=True, things=image.things[:1])
-    monkeypatch.setattr("tfpipe.tools.sample.pictures.NOISE", 0.0)
-    monkeypatch.setattr("tfpipe.tools.sample.pictures._object", white)
+    monkeypatch.setattr("tfpipe.tools.sample.sample.NOISE", 0.0)
+    monkeypatch.setattr("tfpipe.tools.sample.sample._object", white)
     monkeypatch.setattr(
-        "tfpipe.tools.sample.pictures._background", lambda _, size: np.zeros((*size[::-1], 3), np.float32)
+        "tfpipe.tools.sample.sample._background", lambda _, size: np.zeros((*size[::-1], 3), np.float32)
     )
     drawn = np.asarray(Image.open(io.BytesIO(render(2, "train", index, image)))) > 100
     rows, columns = np.flatnonzero(drawn.any(1)), np.flatnonzero(drawn.any(0))

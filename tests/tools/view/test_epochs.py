@@ -10,9 +10,8 @@ from tests.support.sample import SampleData
 from tfpipe import Cursor, Stream, World, build_dataset, load_config
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
-from tfpipe.tools.view.epochs import draw_epochs, find_visits
 from tfpipe.tools.view.sheet import GAP_PX
-from tfpipe.tools.view.view import ViewRequest, view
+from tfpipe.tools.view.view import ViewRequest, draw_epochs, find_visits, view
 
 STEPS = [{"name": "RandomInvert", "p": 1}]
 

@@ -27,8 +27,7 @@ from tfpipe.tools.view.sheet import (
     place_labels,
     text_width,
 )
-from tfpipe.tools.view.targets import tile_of
-from tfpipe.tools.view.view import ViewRequest, class_names, find_scenes, view
+from tfpipe.tools.view.view import ViewRequest, class_names, find_scenes, tile_of, view
 
 
 def read(path: Path) -> np.ndarray:

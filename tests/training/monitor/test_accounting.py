@@ -26,11 +26,19 @@ from tfpipe.data.runtime.autotune import Stage
 from tfpipe.data.runtime.meter import Meter, StepTimes
 from tfpipe.data.sources.registry import load_split
 from tfpipe.tools.report.diagnosis import diagnose_run
-from tfpipe.tools.report.runs import PARTS, load_run
+from tfpipe.tools.report.runs import STEP_PARTS, load_run
 from tfpipe.training import loop
-from tfpipe.training.monitor.accounting import Accounting, Usage, distributions, rank_figures, resident_bytes, usage
+from tfpipe.training.monitor.accounting import (
+    Accounting,
+    SampleCounter,
+    SampleCounts,
+    Usage,
+    distributions,
+    rank_figures,
+    resident_bytes,
+    usage,
+)
 from tfpipe.training.monitor.record import Record, Throughput
-from tfpipe.training.monitor.samples import SampleCounter, SampleCounts
 
 LINE = {
     *("steps", "seconds", "images_per_second", "input_wait_fraction", "step_ms", "wait_ms", "compute_ms", "reduce_ms"),
@@ -298,8 +306,8 @@ def test_a_real_run_accounts_for_its_steps_and_once_more_after_a_crash(
     for each in (first, second):
         assert each["steps"] == 6 and each["seconds"] == pytest.approx(3)
         assert each["images_per_second"] == pytest.approx(32) and each["input_wait_fraction"] == 0.4
-        means = {name: each[f"{name}_ms"]["mean"] for name in ("step", *PARTS)}
-        assert means == dict.fromkeys(PARTS, 0) | {"step": 500, "wait": 200, "callbacks": 300}
+        means = {name: each[f"{name}_ms"]["mean"] for name in ("step", *STEP_PARTS)}
+        assert means == dict.fromkeys(STEP_PARTS, 0) | {"step": 500, "wait": 200, "callbacks": 300}
         assert each["callbacks"] == {"callbacks[0] Late": 300}
         # A batch made ahead of its use has waited since; without boxes a crop is an image.
         assert each["delay_ms"]["p50"] > 0 and each["images"] == each["files"] == 96

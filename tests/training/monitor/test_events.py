@@ -8,8 +8,8 @@ import pytest
 from tfpipe import World
 from tfpipe.collectives.protocol import LostRankError
 from tfpipe.errors import Stopped, TfpipeError
-from tfpipe.training.monitor import events
-from tfpipe.training.monitor.events import EVENTS, end_run, record, record_start, recorded_failures
+from tfpipe.training.monitor import metrics
+from tfpipe.training.monitor.metrics import EVENTS, end_run, record, record_start, recorded_failures
 
 
 def test_rank_0_appends_a_line_for_each_event(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_the_message_that_ends_a_run_is_recorded_by_rank_0_before_it_ends(
 ) -> None:
     sizes: list[int] = []
     path = tmp_path / EVENTS
-    monkeypatch.setattr(events, "end_process", lambda _: sizes.append(path.stat().st_size if path.exists() else 0))
+    monkeypatch.setattr(metrics, "end_process", lambda _: sizes.append(path.stat().st_size if path.exists() else 0))
     end_run(tmp_path / "never started", World(), "rank 0: no")
     assert not (tmp_path / "never started").exists()
     record_start(tmp_path, World(), 0, 0)

@@ -32,7 +32,7 @@ def test_prometheus_reads_the_figures_of_all_ranks_while_the_run_lasts(sample: S
     config = sample.config(
         tmp_path / "c.json",
         data={"test_filelist": None},
-        training={"epochs": 2, "steps_per_epoch": 12, "interval": 5, "metrics_port": port},
+        training={"epochs": 2, "steps_per_epoch": 12, "interval": 5, "metrics_port": f"127.0.0.1:{port}"},
         callbacks=[{"name": "tests.support.own:Scrape", "args": {"url": url, "path": str(scraped)}, "ranks": "first"}],
     )
     done = run_ranks(2, sys.executable, ROOT / "train.py", "-c", config, "-l", run_dir)

@@ -164,7 +164,7 @@ def test_a_host_that_does_not_answer_is_named_at_once_and_to_the_other_ranks() -
     messages: list[str] = []
     hub = Hub(0, [Peer(1, "node1", ours[0]), Peer(2, "node2", silent)])
     peers._watch(hub, "mpi", threading.Event(), messages.append, None)
-    loss = f"rank 2 on host node2 is lost: its host does not answer (Connection timed out); {peers.ADVICE}"
+    loss = f"rank 2 on host node2 is lost: its host does not answer (Connection timed out); {peers.RESUME_ELSEWHERE}"
     assert messages == [f"rank 0: {loss}"]
     assert reached[0].recv(4096).decode() == loss
     hub.close()

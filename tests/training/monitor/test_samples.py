@@ -12,7 +12,7 @@ from tests.support.runs import read_metrics
 from tests.support.runs import train as start_train
 from tests.support.sample import SampleData
 from tfpipe.data.order.weighted import WeightedOrder
-from tfpipe.training.monitor.samples import SampleShares
+from tfpipe.training.monitor.accounting import SampleShares
 
 LABELS = np.array([0, 0, 0, 1], np.int32)
 

@@ -13,7 +13,7 @@ from tests.support.clock import Clock
 from tests.support.runs import wait_for
 from tfpipe import World
 from tfpipe.data.runtime.meter import Meter, OpenStep
-from tfpipe.training.monitor.stalls import PARTS, Stall, StallWatch
+from tfpipe.training.monitor.stalls import STALLED_IN, Stall, StallWatch
 
 
 def told(meter: Meter, clock: Clock, watch: StallWatch, seconds: int) -> list[tuple[int, str]]:
@@ -141,6 +141,6 @@ def test_a_stall_at_its_limit_ends_the_process_and_says_why(
     assert waits == [3]
     reason = "these files" if part == "input" else "this rank's own step does not end, or another rank has stopped"
     assert said == [
-        f"rank 2: test batch 8 has been open for {limit_s} seconds, {PARTS[part]}: {reason}; "
+        f"rank 2: test batch 8 has been open for {limit_s} seconds, {STALLED_IN[part]}: {reason}; "
         "data.stall_timeout_s is how long to wait"
     ]

@@ -11,24 +11,14 @@ import time
 from functools import partial
 from pathlib import Path
 
-from tfpipe.cli.arguments import (
-    add_config,
-    add_epoch,
-    add_json,
-    add_profile,
-    quiet_tensorflow,
-    read_sized,
-    shared,
-    whole,
-    write_json,
-)
+from tfpipe.cli import arguments as cli
 from tfpipe.collectives.launch import find_launch
 from tfpipe.data.runtime.tracing import trace_folder
 from tfpipe.distributed import World
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_config(parser)
+    cli.add_config(parser)
     group = parser.add_argument_group("what to measure")
     group.add_argument("--stages", action="store_true", help="also measure the chain up to each stage")
     group.add_argument(
@@ -42,28 +32,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measure the pipeline at each value of a key of the data section, and find the value after which nothing "
         "is won; with data.cpu_fraction, data.threads or --headspace a training step; may be given twice",
     )
-    add_epoch(group)
+    cli.add_epoch(group)
     group.add_argument("--seconds", type=float, default=10.0, metavar="S", help="seconds per measurement [%(default)g]")
     group.add_argument(
-        "--repeats", type=whole(1), default=5, metavar="N", help="segments per measurement [%(default)s]"
+        "--repeats", type=cli.whole(1), default=5, metavar="N", help="segments per measurement [%(default)s]"
     )
     group = parser.add_argument_group("what to write")
-    add_json(group, "all raw numbers")
-    add_profile(group, "batches of the pipeline alone")
+    cli.add_json(group, "all raw numbers")
+    cli.add_profile(group, "batches of the pipeline alone")
     group.add_argument("-l", "--logdir", type=Path, metavar="DIR", help="the trace's directory [runs/bench-NAME-TIME]")
 
 
 def run(args: argparse.Namespace) -> None:
     from tfpipe.data.sources.registry import open_source
 
-    config, launch = read_sized(args), find_launch()
+    config, launch = cli.read_sized(args), find_launch()
     if launch is None or launch.rank == 0:
         open_source(config.data).check()
     # A user's ~/.keras may name another backend.
     os.environ["KERAS_BACKEND"] = "tensorflow"
-    with quiet_tensorflow(args):
+    with cli.quiet_tensorflow(args):
         world = World.detect(horovod=False) if launch is None or launch.size == 1 else World.mpi()
-        world.agree(shared(args, config))
+        world.agree(cli.shared(args, config))
         from tfpipe.tools.bench import bench, ranks, sweep
         from tfpipe.tools.bench.text import as_json, render
 
@@ -76,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
         report: bench.Report | ranks.RanksReport | sweep.Sweep
         if args.sweep:
             axes = [sweep.Axis.parse(text) for text in args.sweep]
-            report = sweep.run(axes, sweep.settings_of(axes, partial(read_sized, args)), world, plan)
+            report = sweep.run(axes, sweep.settings_of(axes, partial(cli.read_sized, args)), world, plan)
         else:
             report = ranks.run(config, world, plan) if world.size > 1 else bench.run(config, world, plan)
             if args.profile is not None:
@@ -90,4 +80,4 @@ def run(args: argparse.Namespace) -> None:
         text, numbers = render(report), as_json(report)
     print(text)
     if args.json is not None:
-        write_json(args.json, numbers)
+        cli.write_json(args.json, numbers)

@@ -7,25 +7,14 @@ It decodes the images and parses the XMLs. Exit code 0: no oddities, or only one
 import argparse
 from pathlib import Path
 
-from tfpipe.cli.arguments import (
-    add_config,
-    add_json,
-    add_processes,
-    add_split,
-    launched_world,
-    quiet_tensorflow,
-    read_config,
-    shared,
-    splits,
-    write_json,
-)
+from tfpipe.cli import arguments as cli
 from tfpipe.config.model import resize_of_weights
 from tfpipe.errors import ConfigError, TfpipeError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_config(parser)
-    add_split(parser)
+    cli.add_config(parser)
+    cli.add_split(parser)
     parser.add_argument(
         "--fix-list",
         type=Path,
@@ -38,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="exit with 1 too if anything is left out, of an unknown class, of another size than stated, or if class "
         "names differ only by blanks, case or a byte order mark",
     )
-    add_json(parser, "all findings")
-    add_processes(parser)
+    cli.add_json(parser, "all findings")
+    cli.add_processes(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -49,9 +38,9 @@ def run(args: argparse.Namespace) -> None:
     from tfpipe.tools.check.result import as_json, conclusion, render, strictly, write_clean_list
     from tfpipe.tools.check.split import check
 
-    whole = read_config(args)
+    whole = cli.read_config(args)
     config, remark = whole.data, resize_of_weights(whole)
-    checked = splits(args.split, config)
+    checked = cli.splits(args.split, config)
     if args.fix_list is not None and len(checked) > 1:
         raise ConfigError("--fix-list writes one list: choose --split train or --split test")
     source = open_source(config)
@@ -59,8 +48,8 @@ def run(args: argparse.Namespace) -> None:
         source.check_use("check --fix-list")
     lists = {"train": config.train_filelist, "test": config.test_filelist}
     check_filelists([path for path in map(lists.get, checked) if isinstance(path, Path)])
-    with quiet_tensorflow(args):
-        world = launched_world(shared(args, config))
+    with cli.quiet_tensorflow(args):
+        world = cli.launched_world(cli.shared(args, config))
         results = check(config, checked, world, args.processes)
     if world.rank > 0:
         return
@@ -68,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
     if remark is not None:
         print(remark)
     if args.json is not None:
-        write_json(args.json, as_json(results))
+        cli.write_json(args.json, as_json(results))
     if args.fix_list is not None:
         dropped = write_clean_list(results[0], args.fix_list)
         print(f"{args.fix_list}: {len(results[0].catalog) - dropped} lines, {dropped} left out")

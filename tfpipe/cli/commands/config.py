@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from tfpipe.cli.arguments import add_set, read_config
+from tfpipe.cli import arguments as cli
 from tfpipe.config import Config
 
 
@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-c", "--config", type=Path, metavar="FILE", help="print this JSON config")
     group.add_argument("--schema", action="store_true", help="print the JSON schema of all configs")
     group.add_argument("--markdown", action="store_true", help="print every key with its type, default and meaning")
-    add_set(parser)
+    cli.add_set(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -24,4 +24,4 @@ def run(args: argparse.Namespace) -> None:
     elif args.schema:
         print(json.dumps(Config.model_json_schema(), indent=2))
     else:
-        print(read_config(args).model_dump_json(indent=2))
+        print(cli.read_config(args).model_dump_json(indent=2))

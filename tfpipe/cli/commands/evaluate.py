@@ -1,34 +1,25 @@
-"""Tests a trained model on the test data, as its training did, and shows which classes it confuses.
+"""Tests a trained model on the test data, as its training did, and tells which classes it confuses.
 
 It takes every test sample once, with the counts of the training's own test pass; under mpirun each rank its share.
 """
 
 import argparse
-from pathlib import Path
 
-from tfpipe.cli.arguments import add_json, write_json
-from tfpipe.cli.trained import add_model, read_trained, start_trained
+from tfpipe.cli import arguments as cli
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
-    parser.add_argument(
-        "--picture", type=Path, metavar="OUT", help="draw the confusion matrix to OUT, a PNG, SVG or PDF"
-    )
-    add_json(parser, "the scores, those of each class, and the confusion")
+    cli.add_model(parser)
+    cli.add_json(parser, "the scores, those of each class, and the confusion")
 
 
 def run(args: argparse.Namespace) -> None:
     from tfpipe.data.sources.registry import open_source
-    from tfpipe.tools.trained.confusion import open_figure
 
-    config = read_trained(args)
+    config = cli.read_trained(args)
     open_source(config.data).check(test=True)
-    if args.picture is not None:
-        open_figure(1, 1)  # before a pass that may take long
-    world = start_trained(args, config)
-    from tfpipe.tools.trained.confusion import as_json, class_table
-    from tfpipe.tools.trained.evaluate import evaluate
+    world = cli.start_trained(args, config)
+    from tfpipe.tools.trained.passes import as_json, class_table, evaluate
     from tfpipe.training.monitor.record import metrics_line
 
     scores, confusion, names = evaluate(config, args.model, world)
@@ -38,6 +29,4 @@ def run(args: argparse.Namespace) -> None:
     by_class = confusion.by_class(names)
     print(f"{args.model}: {metrics_line(figures).removeprefix('| ')}", "", *class_table(by_class), sep="\n")
     if args.json is not None:
-        write_json(args.json, {"model": str(args.model), **figures, **as_json(confusion, by_class)})
-    if args.picture is not None:
-        confusion.draw(names, f"{args.model}: top-1 {scores.top1:.4f} on {scores.crops} crops", args.picture)
+        cli.write_json(args.json, {"model": str(args.model), **figures, **as_json(confusion, by_class)})

@@ -6,13 +6,13 @@ needs. Under mpirun or srun, all ranks share the work. An interrupted build cont
 
 import argparse
 
-from tfpipe.cli.arguments import add_config, add_processes, add_split, launched_world, read_config, shared, splits
+from tfpipe.cli import arguments as cli
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_config(parser)
-    add_split(parser)
-    add_processes(parser)
+    cli.add_config(parser)
+    cli.add_split(parser)
+    cli.add_processes(parser)
     other = parser.add_mutually_exclusive_group()
     other.add_argument(
         "--verify", action="store_true", help="compare files with the index instead, by size and time of change"
@@ -28,16 +28,16 @@ def run(args: argparse.Namespace) -> None:
     from tfpipe.prepare.entries import build_entries
     from tfpipe.prepare.index import build_index, verify_index
 
-    config = read_config(args).data
-    world = launched_world(shared(args, config))
-    for split in splits(args.split, config):
+    config = cli.read_config(args).data
+    world = cli.launched_world(cli.shared(args, config))
+    for split in cli.splits(args.split, config):
         if args.entry_points:
-            found = build_entries(config, split, world, args.processes)
+            done = build_entries(config, split, world, args.processes)
             if world.rank == 0:
-                share = found.entries_bytes / max(1, found.images_bytes)
+                share = done.entries_bytes / max(1, done.images_bytes)
                 print(
-                    f"{found.path}: entry points of {found.found} of {found.images} images, "
-                    f"{found.entries_bytes / max(1, found.found):.0f} bytes each, {share:.1%} of the images' bytes"
+                    f"{done.path}: entry points of {done.found} of {done.images} images, "
+                    f"{done.entries_bytes / max(1, done.found):.0f} bytes each, {share:.1%} of the images' bytes"
                 )
             continue
         if args.verify:

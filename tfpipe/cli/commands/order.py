@@ -6,17 +6,17 @@ Tabs separate the columns: the stream position, the image's index in the filelis
 
 import argparse
 
-from tfpipe.cli.arguments import add_config, read_config, whole
+from tfpipe.cli import arguments as cli
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_config(parser)
-    parser.add_argument("--epoch", type=whole(0), default=0, metavar="N", help="epoch, counted from 0 [%(default)s]")
-    parser.add_argument("--rank", type=whole(0), default=0, metavar="R", help="rank, counted from 0 [%(default)s]")
-    parser.add_argument("--size", type=whole(1), default=1, metavar="N", help="number of ranks [%(default)s]")
-    parser.add_argument("--head", type=whole(0), metavar="N", help="print only the first N samples")
+    cli.add_config(parser)
+    parser.add_argument("--epoch", type=cli.whole(0), default=0, metavar="N", help="epoch, from 0 [%(default)s]")
+    parser.add_argument("--rank", type=cli.whole(0), default=0, metavar="R", help="rank, from 0 [%(default)s]")
+    parser.add_argument("--size", type=cli.whole(1), default=1, metavar="N", help="number of ranks [%(default)s]")
+    parser.add_argument("--head", type=cli.whole(0), metavar="N", help="print only the first N samples")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> None:
 
     if args.rank >= args.size:
         raise ConfigError(f"--rank must be below --size, received {args.rank} of {args.size}")
-    config, world = read_config(args).data, World(args.rank, args.size)
+    config, world = cli.read_config(args).data, World(args.rank, args.size)
     split = load_split(config, "train", world)
     catalog = split.catalog
     positions = np.array(split.order.positions(args.epoch, world)[: args.head], np.int64)

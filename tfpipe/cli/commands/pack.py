@@ -6,17 +6,7 @@ Under mpirun or srun, all ranks share the work.
 import argparse
 from pathlib import Path
 
-from tfpipe.cli.arguments import (
-    add_set,
-    add_split,
-    folder,
-    launched_world,
-    quiet_tensorflow,
-    read_config,
-    shared,
-    splits,
-    whole,
-)
+from tfpipe.cli import arguments as cli
 from tfpipe.errors import ConfigError
 
 
@@ -24,22 +14,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     origin = parser.add_mutually_exclusive_group(required=True)
     origin.add_argument("-c", "--config", type=Path, metavar="FILE", help="the JSON config")
     origin.add_argument(
-        "--verify", type=folder, metavar="DIR", help="check the packed data in DIR against its checksums"
+        "--verify", type=cli.folder, metavar="DIR", help="check the packed data in DIR against its checksums"
     )
-    add_set(parser)
-    parser.add_argument("--out", type=folder, metavar="DIR", help="folder to write to; continues an interrupted pack")
+    cli.add_set(parser)
+    parser.add_argument("--out", type=cli.folder, metavar="DIR", help="folder to write to; an interrupted pack resumes")
     parser.add_argument(
         "--kind",
         choices=("original", "coefficients", "crops", "raw"),
         default="original",
         help="files untouched, JPEGs' coefficients, crops as JPEGs, or crops as pixels [%(default)s]",
     )
-    add_split(parser)
+    cli.add_split(parser)
     parser.add_argument(
-        "--shards", type=whole(1), metavar="N", help="shards [one per 1252 training or 391 test images]"
+        "--shards", type=cli.whole(1), metavar="N", help="shards [one per 1252 training or 391 test images]"
     )
     parser.add_argument(
-        "--quality", type=whole(1, 100), default=95, metavar="Q", help="JPEG quality of crops [%(default)s]"
+        "--quality", type=cli.whole(1, 100), default=95, metavar="Q", help="JPEG quality of crops [%(default)s]"
     )
 
 
@@ -51,13 +41,13 @@ def run(args: argparse.Namespace) -> None:
         return
     if args.out is None:
         raise ConfigError("--out is missing: the folder to pack into")
-    config = read_config(args).data
-    with quiet_tensorflow(args):
-        world = launched_world(shared(args, config))
+    config = cli.read_config(args).data
+    with cli.quiet_tensorflow(args):
+        world = cli.launched_world(cli.shared(args, config))
         from tfpipe.prepare.pack import PackPlan, pack
 
         plan = PackPlan(args.kind, args.shards, args.quality)
-        for split in splits(args.split, config):
+        for split in cli.splits(args.split, config):
             summary = pack(config, split, args.out.resolve(), plan, world)
             if world.rank == 0:
                 print(

@@ -6,8 +6,7 @@ Under mpirun each rank takes its share of the images.
 import argparse
 from pathlib import Path
 
-from tfpipe.cli.arguments import whole
-from tfpipe.cli.trained import add_model, read_trained, start_trained
+from tfpipe.cli import arguments as cli
 from tfpipe.errors import ConfigError
 
 
@@ -19,22 +18,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="IMAGES",
         help="filelists, folders or images, which are used whole [the config's test data]",
     )
-    add_model(parser)
+    cli.add_model(parser)
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="the CSV to write")
     parser.add_argument(
-        "--top", type=whole(1), metavar="K", help="write the K most probable classes [5, or all if there are fewer]"
+        "--top", type=cli.whole(1), metavar="K", help="write the K most probable classes [5, or all if there are fewer]"
     )
 
 
 def run(args: argparse.Namespace) -> None:
     from tfpipe.data.sources.registry import open_source
 
-    config = read_trained(args)
+    config = cli.read_trained(args)
     if not args.inputs:
         open_source(config.data).check(test=True)
     if not args.out.absolute().parent.is_dir():
         raise ConfigError(f"cannot write {args.out}: there is no folder {args.out.absolute().parent}")
-    world = start_trained(args, config)
+    world = cli.start_trained(args, config)
     from tfpipe.tools.trained.predict import predict, write_predictions
 
     predicted = predict(config, args.model, args.inputs, args.top, world)

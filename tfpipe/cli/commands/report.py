@@ -3,13 +3,13 @@
 import argparse
 from pathlib import Path
 
-from tfpipe.cli.arguments import add_json, quiet_tensorflow, write_json
+from tfpipe.cli import arguments as cli
 from tfpipe.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directory of a run, or of bench --profile")
-    add_json(parser, "all numbers")
+    cli.add_json(parser, "all numbers")
     parser.add_argument(
         "--html",
         type=Path,
@@ -41,11 +41,11 @@ def run(args: argparse.Namespace) -> None:
     runs = [load_run(folder) for folder in args.runs]
     if args.json is not None:
         reports = [as_json(run) for run in runs]
-        write_json(args.json, reports if len(reports) > 1 else reports[0])
+        cli.write_json(args.json, reports if len(reports) > 1 else reports[0])
     if args.html is not None:
         from tfpipe.tools.report.page import write_page
 
-        with quiet_tensorflow(args):  # it draws the pictures
+        with cli.quiet_tensorflow(args):  # it draws the pictures
             write_page(runs[0], args.html)
     ranks = [load_ranks(folder) for folder in args.runs] if args.trace or args.per_batch else []
     if args.trace is not None:

@@ -6,31 +6,31 @@ of loose files.
 
 import argparse
 
-from tfpipe.cli.arguments import add_config, add_split, folder, launched_world, read_config, share, shared, splits
+from tfpipe.cli import arguments as cli
 from tfpipe.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_config(parser)
-    parser.add_argument("--out", type=folder, required=True, metavar="DIR", help="folder to copy to")
+    cli.add_config(parser)
+    parser.add_argument("--out", type=cli.folder, required=True, metavar="DIR", help="folder to copy to")
     parser.add_argument(
-        "--share", type=share, metavar="RANK/SIZE", help="copy only the images of one rank; the lists stay complete"
+        "--share", type=cli.share, metavar="RANK/SIZE", help="copy only the images of one rank; the lists stay complete"
     )
-    add_split(parser, default="all")
+    cli.add_split(parser, default="all")
 
 
 def run(args: argparse.Namespace) -> None:
     from tfpipe.data.catalog.filelist import check_filelists
     from tfpipe.prepare.stage import Share, stage
 
-    config = read_config(args).data
-    facts = shared(args, config)
+    config = cli.read_config(args).data
+    facts = cli.shared(args, config)
     del facts["--out"]  # each node has a disk of its own
-    world = launched_world(facts)
+    world = cli.launched_world(facts)
     if args.share is not None and world.size > 1:
         raise ConfigError("--share is of one process: leave it out under a launcher, where each rank has its own")
     check_filelists([*config.train_lists, config.test_filelist])
-    staged = stage(config, splits(args.split, config), args.out, world, args.share and Share(*args.share))
+    staged = stage(config, cli.splits(args.split, config), args.out, world, args.share and Share(*args.share))
     if world.rank == 0:
         copied = staged.copied
         print(f"{args.out}: {copied.files} files copied ({copied.bytes / 1e6:.1f} MB), {copied.there} were there")

@@ -6,16 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from tfpipe.cli.arguments import (
-    add_config,
-    add_profile,
-    choose_backend,
-    quiet_tensorflow,
-    ranks,
-    read_config,
-    shared,
-    whole,
-)
+from tfpipe.cli import arguments as cli
 from tfpipe.collectives.launch import find_launch
 from tfpipe.config import Config
 from tfpipe.distributed import RUNS, Choice, World
@@ -24,8 +15,8 @@ from tfpipe.errors import ConfigError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to train")
-    add_config(group)
-    group.add_argument("-n", "--nsteps", type=whole(1), metavar="N", help="train a single epoch of N steps")
+    cli.add_config(group)
+    group.add_argument("-n", "--nsteps", type=cli.whole(1), metavar="N", help="train a single epoch of N steps")
 
     group = parser.add_argument_group("where the run is kept, and how it continues")
     group.add_argument("-l", "--logdir", type=Path, metavar="DIR", help="the run's directory [runs/NAME-TIME]")
@@ -51,19 +42,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--interop",
-        type=whole(1),
+        type=cli.whole(1),
         metavar="N",
         help="threads of the input pipeline, as --set data.threads=N, and of TensorFlow between ops [a rank's CPUs]",
     )
     group.add_argument(
-        "--intraop", type=whole(1), metavar="N", help="TensorFlow's threads within an op of the model [a rank's CPUs]"
+        "--intraop",
+        type=cli.whole(1),
+        metavar="N",
+        help="TensorFlow's threads within an op of the model [its CPUs]",
     )
 
     group = parser.add_argument_group("profiling")
-    add_profile(group, "steps of this run, counted from 0")
+    cli.add_profile(group, "steps of this run, counted from 0")
     group.add_argument(
         "--profile-ranks",
-        type=ranks,
+        type=cli.ranks,
         default=(0,),
         metavar="R,R",
         help='ranks that trace, e.g. 0,3, or "all" [0]; rank 3 writes to rank-3 in the run\'s directory',
@@ -80,25 +74,25 @@ def run(args: argparse.Namespace) -> None:
     one_epoch = [] if args.nsteps is None else ["training.epochs=1", f"training.steps_per_epoch={args.nsteps}"]
     # TensorFlow's setting reaches neither tf.data's own pool nor a private one.
     args.set[:0] = [] if args.interop is None else [f"data.threads={args.interop}"]
-    config = read_config(args, one_epoch)
+    config = cli.read_config(args, one_epoch)
     launch = find_launch()
     if launch is None or launch.rank == 0:
         # Before TensorFlow loads. The other ranks report an error only after all are connected: Open MPI's mpirun may
         # hang if one rank exits while another connects.
         open_source(config.data).check(test=True)
-    backend = choose_backend()
-    with quiet_tensorflow(args):
+    backend = cli.choose_backend()
+    with cli.quiet_tensorflow(args):
         folder = RUNS if args.logdir is None else args.logdir.absolute().parent
         world = World.detect(args.horovod, choose_collectives(config, backend, args.horovod), folder)
         from tfpipe.training import loop
         from tfpipe.training.checkpointing.start import choose_run_dir, run_lock
         from tfpipe.training.devices import configure_devices
-        from tfpipe.training.monitor.events import end_run, recorded_failures
+        from tfpipe.training.monitor.metrics import end_run, recorded_failures
         from tfpipe.training.monitor.peers import watch_peers
 
         configure_devices(world, args.interop, args.intraop)
         # Before anything that depends on them. Horovod's collectives start TensorFlow, which is then configured.
-        world.agree(shared(args, config) | {"KERAS_BACKEND": backend})
+        world.agree(cli.shared(args, config) | {"KERAS_BACKEND": backend})
     run_dir = choose_run_dir(args.logdir, args.config, world, args.resume)
     window = args.profile if args.profile_ranks is None or world.rank in args.profile_ranks else None
     watch = watch_peers(world, partial(end_run, run_dir, world), limit_s=config.data.stall_timeout_s)
@@ -117,14 +111,12 @@ def choose_collectives(config: Config, backend: str, horovod: bool | None) -> Ch
     """
     chosen, launch = config.training.collectives, find_launch()
     several = horovod is True or (launch is not None and launch.size != 1 and horovod is None)
-    own = {"tensorflow": ("auto", "horovod", "mpi", "tensorflow"), "jax": ("auto", "jax"), "torch": ("auto", "torch")}[
-        backend
-    ]
-    if several and (chosen not in own or (horovod and backend != "tensorflow")):
+    accepted = ("auto", "horovod", "mpi", "tensorflow") if backend == "tensorflow" else ("auto", backend)
+    if several and (chosen not in accepted or (horovod and backend != "tensorflow")):
         asked = "--horovod" if horovod else f'training.collectives "{chosen}"'
         raise ConfigError(
             f'{asked} does not connect the ranks of KERAS_BACKEND={backend}: set training.collectives to "auto", or to '
-            f"{' or '.join(json.dumps(name) for name in own[1:])}{', without --horovod' if horovod else ''}; or set "
+            f"{' or '.join(map(json.dumps, accepted[1:]))}{', without --horovod' if horovod else ''}; or set "
             f"KERAS_BACKEND to {chosen if chosen in ('jax', 'torch') else 'tensorflow'}"
         )
     return cast(Choice, backend) if chosen == "auto" and backend != "tensorflow" else chosen

@@ -8,26 +8,26 @@ import argparse
 import os
 from functools import partial
 
-from tfpipe.cli.arguments import add_config, add_epoch, add_json, quiet_tensorflow, read_sized, write_json
+from tfpipe.cli import arguments as cli
 from tfpipe.collectives.launch import find_launch
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_config(parser)
+    cli.add_config(parser)
     parser.add_argument("--minutes", type=float, default=4.0, metavar="M", help="time to take, about [%(default)g]")
     parser.add_argument(
         "--pipeline-only", action="store_true", help="do not train: leave data.cpu_fraction, for a model of your own"
     )
-    add_epoch(parser)
-    add_json(parser, "all measurements")
+    cli.add_epoch(parser)
+    cli.add_json(parser, "all measurements")
 
 
 def run(args: argparse.Namespace) -> None:
     from tfpipe.data.sources.registry import open_source
 
-    load = partial(read_sized, args)
+    load = partial(cli.read_sized, args)
     open_source(load([]).data).check()
     launch = find_launch()
     if launch is not None and (launch.size or 2) > 1:
@@ -35,16 +35,16 @@ def run(args: argparse.Namespace) -> None:
     if not 0 < args.minutes < 1e4:
         raise ConfigError(f"--minutes must be above 0, received {args.minutes:g}")
     os.environ["KERAS_BACKEND"] = "tensorflow"
-    with quiet_tensorflow(args):
+    with cli.quiet_tensorflow(args):
         world = World.detect(horovod=False)
-        from tfpipe.tools.bench import tune
+        from tfpipe.tools.bench import sweep
 
         if not args.pipeline_only:
             from tfpipe.training.devices import check_gpus, configure_devices
 
             configure_devices(world)
             check_gpus(world)
-        tuning = tune.run(load, world, args.minutes, not args.pipeline_only)
-    print(tune.render(tuning))
+        tuning = sweep.tune(load, world, args.minutes, not args.pipeline_only)
+    print(sweep.render_tuning(tuning))
     if args.json is not None:
-        write_json(args.json, tune.as_json(tuning))
+        cli.write_json(args.json, sweep.tuning_as_json(tuning))

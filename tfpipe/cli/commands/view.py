@@ -3,42 +3,42 @@
 import argparse
 from pathlib import Path
 
-from tfpipe.cli.arguments import add_config, add_epoch, quiet_tensorflow, read_sized, whole
+from tfpipe.cli import arguments as cli
 from tfpipe.config.model import resize_of_weights
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_config(parser)
+    cli.add_config(parser)
     parser.add_argument(
         "-o", "--out", type=Path, required=True, metavar="FILE", help="the picture to write: .png or .jpg"
     )
     parser.add_argument("--split", choices=("train", "test"), default="train", help="filelist to draw [%(default)s]")
     parser.add_argument(
-        "--count", type=whole(1), metavar="N", help="draw at most N crops, images or epochs [64, 12 or 8]"
+        "--count", type=cli.whole(1), metavar="N", help="draw at most N crops, images or epochs [64, 12 or 8]"
     )
     parser.add_argument(
         "--first",
-        type=whole(0, 2**53),
+        type=cli.whole(0, 2**53),
         default=0,
         metavar="POSITION",
         help="begin at POSITION, as `tfpipe order` prints it [%(default)s]",
     )
-    add_epoch(parser)
+    cli.add_epoch(parser)
     kind = parser.add_mutually_exclusive_group()
     kind.set_defaults(kind="batch")
-    for name, drawn in (
+    for name, things in (
         ("boxes", "whole images, their boxes and crops"),
         ("epochs", "one image in several epochs, before and after data.augment"),
     ):
-        kind.add_argument(f"--{name}", action="store_const", dest="kind", const=name, help=f"draw {drawn}")
+        kind.add_argument(f"--{name}", action="store_const", dest="kind", const=name, help=f"draw {things}")
 
 
 def run(args: argparse.Namespace) -> None:
     from tfpipe.data.sources.registry import open_source
 
-    config = read_sized(args)
+    config = cli.read_sized(args)
     open_source(config.data).check()
-    with quiet_tensorflow(args):
+    with cli.quiet_tensorflow(args):
         from tfpipe.tools.view.view import ViewRequest, view
 
         message = view(config, ViewRequest(args.kind, args.split, args.count, args.first), args.out)

@@ -2,7 +2,6 @@
 
 import io
 import re
-from typing import NamedTuple
 
 from PIL import Image
 
@@ -28,24 +27,21 @@ HTML = re.compile(rb"\s*<(?:!doctype html|html|\?xml|head)", re.IGNORECASE)
 
 # Start of a scan's header: the marker, and the first byte of a length below 256.
 SCAN = b"\xff\xda\0"
-# Messages of files beyond `data.max_pixels` and `data.max_scans`, between which the limit stands.
+# Most scans of a JPEG that is decoded: progressive files have about ten, and each costs a pass over the whole image.
+MOST_SCANS = 100
+# Messages of files beyond `data.max_pixels` and MOST_SCANS, between which the limit stands.
 TOO_MANY_PIXELS = " pixels are more than data.max_pixels, "
-TOO_MANY_SCANS = " scans are more than data.max_scans, "
-REMEDY = ": raise it if the file is as it should be, or leave the file out"
+RAISE_IT = ": raise it if the file is as it should be, or leave the file out"
+TOO_MANY_SCANS = " scans are more than the most that are decoded, "
+FEWER_SCANS = ": write the file with fewer, e.g. by jpegtran, or leave it out"
 
 
-class Limits(NamedTuple):
-    """The most of an image file that is decoded."""
-
-    pixels: int
-    scans: int
-
-    def excess(self, contents: bytes, pixels: int) -> str:
-        """Returns why a file, whose header states `pixels`, is not decoded; "" if it is."""
-        scans = contents.count(SCAN) if contents.startswith(JPEG) else 0
-        if pixels > self.pixels:
-            return f"{pixels}{TOO_MANY_PIXELS}{self.pixels}{REMEDY}"
-        return f"{scans}{TOO_MANY_SCANS}{self.scans}{REMEDY}" if scans > self.scans else ""
+def excess(contents: bytes, pixels: int, most_pixels: int) -> str:
+    """Returns why a file, whose header states `pixels`, is not decoded; "" if it is."""
+    scans = contents.count(SCAN) if contents.startswith(JPEG) else 0
+    if pixels > most_pixels:
+        return f"{pixels}{TOO_MANY_PIXELS}{most_pixels}{RAISE_IT}"
+    return f"{scans}{TOO_MANY_SCANS}{MOST_SCANS}{FEWER_SCANS}" if scans > MOST_SCANS else ""
 
 
 def find_damage(contents: bytes) -> str | None:

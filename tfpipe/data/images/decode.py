@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.images.crops import Windows
-from tfpipe.data.images.damage import JPEG, REMEDY, SCAN, TOO_MANY_PIXELS, TOO_MANY_SCANS
+from tfpipe.data.images.damage import FEWER_SCANS, JPEG, MOST_SCANS, RAISE_IT, SCAN, TOO_MANY_PIXELS, TOO_MANY_SCANS
 from tfpipe.data.images.windows import Target, decode_image, image_sizes, target_of
 from tfpipe.native import KERNELS, native
 
@@ -40,7 +40,7 @@ class Decoder(NamedTuple):
 
 
 def choose_decoder(config: DataConfig, split: str = "train") -> Decoder:
-    """Returns the decoder set by `data.decoder`, for the crops of `split` ("train" or "test"); "auto" is "native"."""
+    """Returns the decoder set by `data.decoder`, for the crops of `split` ("train" or "test")."""
     images = config.batch_size if NATIVE_IMAGES < config.batch_size <= MOST_IMAGES else NATIVE_IMAGES
     decode, sizes = _decode(config, split), partial(_sizes_within, most=config.max_pixels)
     return Decoder(images if config.native else 1, decode, sizes)
@@ -50,24 +50,24 @@ def _sizes_within(images: tf.Tensor, sizes: tf.Tensor, most: int) -> tf.Tensor:
     """Returns int32 [n, 2] as image_sizes; an image of more than `most` pixels is an error."""
     actual = image_sizes(images, sizes)
     largest = tf.reduce_max(tf.reduce_prod(tf.cast(actual, tf.int64), axis=1))
-    with tf.control_dependencies([_at_most(largest, most, TOO_MANY_PIXELS)]):
+    with tf.control_dependencies([_at_most(largest, most, TOO_MANY_PIXELS, RAISE_IT)]):
         return tf.identity(actual)
 
 
-def _with_few_scans(image: tf.Tensor, most: int) -> tf.Tensor:
-    """Returns an image (string []); a JPEG of more than `most` scans is an error.
+def _with_few_scans(image: tf.Tensor) -> tf.Tensor:
+    """Returns an image (string []); a JPEG of more than MOST_SCANS scans is an error.
 
     The decoder in C refuses such a JPEG by the scans of its image alone, which are at most those counted here: so it
     is an error either way.
     """
     scans = tf.size(tf.strings.split(image, SCAN)) - 1
     is_jpeg = tf.equal(tf.strings.substr(image, 0, len(JPEG)), JPEG)
-    with tf.control_dependencies([_at_most(tf.where(is_jpeg, scans, 0), most, TOO_MANY_SCANS)]):
+    with tf.control_dependencies([_at_most(tf.where(is_jpeg, scans, 0), MOST_SCANS, TOO_MANY_SCANS, FEWER_SCANS)]):
         return tf.identity(image)
 
 
-def _at_most(number: tf.Tensor, most: int, complaint: str) -> tf.Operation:
-    message = tf.strings.join([tf.strings.as_string(number), f"{complaint}{most}{REMEDY}"])
+def _at_most(number: tf.Tensor, most: int, complaint: str, remedy: str) -> tf.Operation:
+    message = tf.strings.join([tf.strings.as_string(number), f"{complaint}{most}{remedy}"])
     return tf.debugging.Assert(tf.cast(number, tf.int64) <= most, [message])
 
 
@@ -82,7 +82,7 @@ def _decode(config: DataConfig, split: str) -> Decode:
     library, kernel, views = native(), KERNELS.index(config.resize), len(targets)
     numbers = [number for target in targets for number in (*target.size, target.level, *target.cover)]
     of_jpegs: dict[str, Any] = {"targets": numbers, "views": views, "channels": channels, "kernel": kernel}
-    of_jpegs["scans"] = min(config.max_scans, 2**31 - 1)
+    of_jpegs["scans"] = MOST_SCANS
 
     def decode_jpegs(images: EncodedImages, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor) -> Any:
         """Returns the crops by view, and the numbers (int64 [m]) of images that are still to be decoded."""
@@ -103,7 +103,7 @@ def _decode(config: DataConfig, split: str) -> Decode:
 
         def replace(crops: tuple[tf.Tensor, ...], image: tf.Tensor) -> tuple[tf.Tensor, ...]:
             indices = tf.where(tf.equal(windows.images, image))
-            pixels = decode_image(_with_few_scans(images.contents[image], config.max_scans), channels)
+            pixels = decode_image(_with_few_scans(images.contents[image]), channels)
             places, flip = tf.gather_nd(by_view, indices), [flips] * views
             if mirrored:
                 flip = tf.unstack(tf.gather_nd(tf.reshape(flips, [-1, views]), indices), views, axis=1)

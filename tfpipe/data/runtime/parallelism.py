@@ -57,8 +57,6 @@ def options(config: DataConfig, world: World) -> tf.data.Options:
         # Otherwise tf.data would parallelise a serial pipeline by itself.
         result.autotune.enabled = False
         result.experimental_optimization.map_parallelization = False
-    if config.memory_budget is not None:
-        result.autotune.ram_budget = config.memory_budget
     # An iterator reads and decodes ahead from when it is made, not from when its first element is asked for.
     result.experimental_warm_start = True
     if config.prefetch_buffer_size == 0:

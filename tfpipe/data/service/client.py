@@ -36,6 +36,8 @@ from tfpipe.errors import ConfigError
 AHEAD = 2
 # Outstanding requests of a rank to a worker.
 UNDER_WAY = 2
+# Seconds without data after which a worker counts as dead; 32 images must not take longer.
+TIMEOUT_S = 120.0
 # TensorFlow's error of a worker of another version, and tfpipe's.
 NO_OP = "Op type not registered 'Tfpipe"
 OTHER_VERSION = "data.service: a worker lacks an op of tfpipe's library in C: install this version of tfpipe there"
@@ -83,8 +85,8 @@ def served(load: Callable[..., tf.data.Dataset], workers: Workers, split: Split)
     """
     check(split.catalog)
     service, world = split.config.service, split.world
-    assert service is not None, "data.service is set"
-    theirs = for_worker(split.config, service.workers, world)
+    local = service if isinstance(service, int) else None
+    theirs = for_worker(split.config, local, world)
     decoder = choose_decoder(theirs, split.catalog.split)
     decoder = decoder._replace(images=min(decoder.images, IMAGES))
 
@@ -97,14 +99,14 @@ def served(load: Callable[..., tf.data.Dataset], workers: Workers, split: Split)
             dataset = together(dataset)
         numbers = tf.data.Dataset.range(first, tf.int64.max, workers.count)
         dataset = tf.data.Dataset.zip(numbers, dataset).map(Block).prefetch(AHEAD)
-        return dataset.with_options(worker_options(theirs, service.workers, world))
+        return dataset.with_options(worker_options(theirs, local, world))
 
     def open_at(first: int, address: str) -> Distributed:
         return Distributed(lambda: blocks(tf.constant(first, tf.int64)), address)
 
     spec = blocks(tf.constant(0, tf.int64)).element_spec.crops
     nothing = tf.nest.map_structure(lambda field: np.zeros([0, *field.shape[1:]], field.dtype.as_numpy_dtype), spec)
-    received = partial(_received, open_at, workers, service.timeout_s, nothing)
+    received = partial(_received, open_at, workers, TIMEOUT_S, nothing)
     signature = (tf.TensorSpec([], tf.string), spec)
     return tf.data.Dataset.from_generator(received, output_signature=signature, name="service").map(_raise_error)
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfpipe.config import Service
 from tfpipe.errors import TfpipeError
 
 # Seconds for a worker to start, which includes loading TensorFlow from a file system that may be slow.
@@ -26,13 +25,11 @@ PAUSE_S = 1.0
 SHELTERED = ("/bin/sh", "-c", 'trap "" HUP INT TERM USR1 USR2; exec "$@"', "sh")
 
 
-def open_workers(service: Service) -> "Workers":
+def open_workers(service: int | str | list[str]) -> "Workers":
     """Starts the workers of `data.service`, or takes the addresses of running ones."""
-    if service.workers is not None:
-        return local_workers(service.workers)
-    address = service.address
-    assert address is not None, "one of the two is given"
-    return Workers([address] if isinstance(address, str) else address, PATIENCE_S)
+    if isinstance(service, int):
+        return local_workers(service)
+    return Workers([service] if isinstance(service, str) else service, PATIENCE_S)
 
 
 @functools.cache

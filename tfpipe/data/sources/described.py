@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from tfpipe.config import Config, DataConfig, make_config
-from tfpipe.config.keywords import data_keys
+from tfpipe.config.load import data_keys
 from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.sources.recognize import recognized
 from tfpipe.data.sources.registry import open_source

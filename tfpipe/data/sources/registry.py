@@ -7,7 +7,7 @@ from importlib import import_module
 
 from tfpipe.config import DataConfig
 from tfpipe.config.by_epoch import by_epoch
-from tfpipe.config.ranks import shared_settings
+from tfpipe.config.model import shared_settings
 from tfpipe.config.targets import OF_OBJECTS
 from tfpipe.data.catalog.weights import weighted
 from tfpipe.data.contract import check_ranks
@@ -15,7 +15,7 @@ from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.split import Split, check_order
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.util.import_function import load_function
+from tfpipe.util.imports import load_function
 
 # Imported when they are first used: pyarrow takes as long to import as a filelist takes to read.
 KINDS = {

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfpipe.data.order.sampling import evenly_spaced
 from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
-from tfpipe.util.memory import free_memory
+from tfpipe.util.resources import free_memory
 
 logger = logging.getLogger(__name__)
 

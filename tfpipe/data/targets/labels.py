@@ -80,7 +80,7 @@ def _boxes(split: Split) -> Find:
             name: tf.RaggedTensor.from_value_rowids(values, images, rows, validate=False)
             for name, values in (("boxes", boxes), ("labels", labels))
         }
-        if settings.ragged:
+        if settings.max_boxes == "ragged":
             return parts
         shapes = {name: [most, *part.shape[2:]] for name, part in parts.items()}
         batch = crops.positions.shape[0]
@@ -161,7 +161,7 @@ def _most_boxes(split: Split) -> int:
     catalog, most = split.catalog, split.config.targets.max_boxes
     assert catalog.boxes is not None, "targets of objects have known boxes"
     counts = np.diff(catalog.boxes.offsets(len(catalog)))
-    if most is None:
+    if not isinstance(most, int):
         return max(1, int(counts.max(initial=0)))
     if (counts > most).any():
         item = int(np.argmax(counts))

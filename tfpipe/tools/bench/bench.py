@@ -41,16 +41,16 @@ from tfpipe.tools.measure import (
 from tfpipe.tools.report.diagnosis import ChainFigures, StageCost
 from tfpipe.tools.report.runs import PIPELINE_FILE
 from tfpipe.util.json_text import to_json
-from tfpipe.util.memory import private_memory
 from tfpipe.util.progress import progress
+from tfpipe.util.resources import private_memory
 from tfpipe.util.retry import retried
 
 PIPELINE, LIMIT = "pipeline", "limit"
 # Warm-up before each segment of the pipeline, in which AUTOTUNE, which starts with the iterator, adapts.
 WARM_UP_S = 1.0
 # Only the last of this many elements of a chain reaches Python, which would otherwise dominate the measurement.
-VISITS = 1024
-IMAGES = 16
+COUNTED_VISITS = 1024
+COUNTED_IMAGES = 16
 
 
 @dataclass(frozen=True)
@@ -231,9 +231,9 @@ def prefixes(config: Config, pipelines: Pipelines) -> list[Chain]:
     unbuffered = options(data, pipelines.world)
     unbuffered.experimental_optimization.inject_prefetch = False
     return [
-        Chain("visit", _every(VISITS, visits()).with_options(unbuffered), by_visit),
-        Chain("read", _every(IMAGES, encoded()).with_options(unbuffered), by_visit),
-        Chain("crop", _every(IMAGES, crops()).with_options(unbuffered), by_crops),
+        Chain("visit", _every(COUNTED_VISITS, visits()).with_options(unbuffered), by_visit),
+        Chain("read", _every(COUNTED_IMAGES, encoded()).with_options(unbuffered), by_visit),
+        Chain("crop", _every(COUNTED_IMAGES, crops()).with_options(unbuffered), by_crops),
         Chain("batch", batches.with_options(unbuffered), by_batch),
     ]
 

@@ -20,7 +20,7 @@ from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.native import KERNELS, decoder_name, native
 from tfpipe.tools.measure import Count
 
-IMAGES = 300
+LIMIT_IMAGES = 300
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class DecodeLimit:
     skipped: int  # files left out, since they cannot be decoded
 
 
-def limit(split: Split, images: int = IMAGES) -> tuple[Iterator[Count], DecodeLimit]:
+def limit(split: Split, images: int = LIMIT_IMAGES) -> tuple[Iterator[Count], DecodeLimit]:
     """Returns an iterator that decodes and resizes complete files, over and over, or decodes or copies packed crops.
 
     Raises ConfigError if none of the files can be decoded.
@@ -92,18 +92,18 @@ def limit(split: Split, images: int = IMAGES) -> tuple[Iterator[Count], DecodeLi
     if isinstance(split, ShardSplit) and split.stores != "images":
         read, total = split.shards.contents, len(split.shards.records.image)
     files = []
-    chosen = evenly_spaced(total, min(images, total))  # over the list, which may be sorted by class
-    for number in chosen:
+    numbers = evenly_spaced(total, min(images, total))  # over the list, which may be sorted by class
+    for number in numbers:
         with suppress(OSError, ValueError, TfpipeError, tf.errors.OpError):
             file = read(number)
             work(file)
             files.append(file)
     if not files:
-        raise ConfigError(f"none of {len(chosen)} images of {split.catalog.display_name} can be read and decoded")
+        raise ConfigError(f"none of {len(numbers)} images of {split.catalog.display_name} can be read and decoded")
 
     def repeat() -> Iterator[Count]:
         for done, file in enumerate(cycle(files), start=1):
             work(file)
             yield Count(done)
 
-    return repeat(), DecodeLimit(len(files), len(chosen) - len(files))
+    return repeat(), DecodeLimit(len(files), len(numbers) - len(files))

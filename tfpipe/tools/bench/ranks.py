@@ -81,15 +81,15 @@ def run(config: Config, world: World, plan: BenchPlan) -> RanksReport:
     # The ranks start elsewhere in the epoch than the one alone, whose files are in the page cache.
     together = Pipelines(world, plan.warm_up_s, start=0.5).new(config)
     alone = Pipelines(World(), plan.warm_up_s).new(config) if world.rank == 0 else None
-    mine, single = [], []
+    together_segments, alone_segments = [], []
     for _ in progress(range(plan.repeats), plan.repeats, "measuring", "turn", world.rank == 0):
-        mine.append(together.measure(plan.segment_s, arrive))
+        together_segments.append(together.measure(plan.segment_s, arrive))
         wait_until_idle()
         wait_for_all()
         if alone is not None:
-            single.append(alone.measure(plan.segment_s))
+            alone_segments.append(alone.measure(plan.segment_s))
             wait_until_idle()
         wait_for_all()
-    turns = [list(turn) for turn in zip(*world.gather(mine), strict=True)]
+    turns = [list(turn) for turn in zip(*world.gather(together_segments), strict=True)]
     machine, machine_alone = Machine.here(config.data, world), Machine.here(config.data, World())
-    return RanksReport(config.data, machine, machine_alone, turns, single)
+    return RanksReport(config.data, machine, machine_alone, turns, alone_segments)

@@ -10,15 +10,11 @@ from tfpipe.tools.bench.headspace import REPLAY, TRAINING
 from tfpipe.tools.bench.machine import Machine
 from tfpipe.tools.bench.ranks import RanksReport
 from tfpipe.tools.measure import Spread, spread, spread_of
-from tfpipe.tools.output import autotuned, extent, line
 from tfpipe.tools.report.diagnosis import diagnose_chains
+from tfpipe.util.console import autotuned, extent, line
 
 WIDTHS = (22, 10, 20)
 HEADER = line(WIDTHS, "", "images/s", "min to max")
-# Crops/s of an accelerator that is never idle, in the emulated ResNet-50 of MLPerf Storage: batches of 400 in 0.224 s
-# and in 0.435 s (github.com/mlcommons/storage, configs/dlio/workload/resnet50_h100.yaml and resnet50_a100.yaml). The
-# benchmark accepts 0.9 of that.
-FED = {"H100": 400 / 0.224, "A100": 400 / 0.435}
 CPU_SECOND = "  (images a CPU second; other processes count less)"
 
 
@@ -27,7 +23,7 @@ def render(report: Report | RanksReport) -> str:
     if isinstance(report, RanksReport):
         return _ranks(report)
     bound = diagnose_chains(report.figures)
-    parts = [_start(report), f"{_rates(report)}\n\n{_feeds(report)}"]
+    parts = [_start(report), _rates(report)]
     if report.stages:
         parts.append(_stages(report))
     if TRAINING in report.segments:
@@ -54,7 +50,6 @@ def as_json(report: Report | RanksReport) -> dict[str, Any]:
         "cpu_ratio_to_limit": report.ratio(LIMIT, PIPELINE, "cpu_us").median,
         "rates": {name: report.spread(name)._asdict() for name in report.segments},
         "costs": [cost._asdict() for cost in report.costs],
-        "feeds": fed(report),
         "bound": diagnose_chains(report.figures)._asdict(),
     }
     if TRAINING in report.segments:
@@ -123,18 +118,6 @@ def _rates(report: Report) -> str:
     if report.limit.skipped:
         lines.append(f"  the limit goes without {report.limit.skipped} files that cannot be decoded; see tfpipe check")
     return "\n".join(lines)
-
-
-def _feeds(report: Report) -> str:
-    counts = " or ".join(f"{count:.2f} {name}" for name, count in fed(report).items())
-    rates = " and ".join(f"{rate:,.0f}" for rate in FED.values())
-    return f"feeds     {counts}, each at the rate of MLPerf Storage's emulated ResNet-50: {rates} crops/s, never idle"
-
-
-def fed(report: Report) -> dict[str, float]:
-    """Returns the number of accelerators that the pipeline's crops/s keep busy, by name."""
-    crops = report.spread(PIPELINE, "crops_per_second").median
-    return {name: crops / rate for name, rate in FED.items()}
 
 
 def _stages(report: Report) -> str:

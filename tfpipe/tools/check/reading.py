@@ -22,7 +22,7 @@ from PIL import Image
 from tfpipe.data.annotations.cleaning import is_stated
 from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.annotations.objects import NOTHING, Objects
-from tfpipe.data.images.damage import JPEG, Limits, describe, find_damage, kind_of_other, kind_of_picture
+from tfpipe.data.images.damage import JPEG, describe, excess, find_damage, kind_of_other, kind_of_picture
 from tfpipe.data.images.headers import Header, check_turned, header_of
 from tfpipe.data.sources.remote.fetcher import FetchError
 from tfpipe.prepare.index_rows import Images, RawAnnotations, tabulate
@@ -79,11 +79,11 @@ class Chunk(NamedTuple):
     stated: np.ndarray | None = None  # float32 [n, 2]: stated heights and widths, as in Catalog
 
 
-def look(chunk: Chunk, classes: dict[str, int], limits: Limits) -> list[Seen]:
-    """Decodes each image within `limits` completely, and parses its XML; reads each file once."""
+def look(chunk: Chunk, classes: dict[str, int], most_pixels: int) -> list[Seen]:
+    """Decodes each image of at most `most_pixels` completely, and parses its XML; reads each file once."""
     images = chunk.images
     contents = list(map(attempt, repeat(read_whole), images.paths) if chunk.contents is None else chunk.contents)
-    pictures = [_picture(file, path, limits) for file, path in zip(contents, images.paths, strict=True)]
+    pictures = [_picture(file, path, most_pixels) for file, path in zip(contents, images.paths, strict=True)]
     texts = map(attempt, repeat(_read_xml), images.annotations) if chunk.texts is None else chunk.texts
     parts = zip(texts, images.annotations, images.paths, contents, pictures, strict=True)
     parse = partial(parse_annotation, form=images.form, classes=len(classes))
@@ -126,7 +126,7 @@ def _read_xml(path: str) -> bytes | None:
     return read_whole(path) if path else None
 
 
-def _picture(contents: Outcome, path: str, limits: Limits) -> tuple[Seen, Header | None]:
+def _picture(contents: Outcome, path: str, most_pixels: int) -> tuple[Seen, Header | None]:
     nothing = Seen(set(), "", NO_DIGEST, 0, "")
     if isinstance(contents, Exception):
         gone = isinstance(contents, FileNotFoundError | NotADirectoryError) or getattr(contents, "missing", False)
@@ -148,9 +148,8 @@ def _picture(contents: Outcome, path: str, limits: Limits) -> tuple[Seen, Header
     codes = {"huge"} if header.height * header.width > HUGE_PIXELS else set()
     if EXIF in contents[:4096] and _is_turned(contents):
         codes.add("orientation")
-    excess = limits.excess(contents, header.height * header.width)
-    if excess:
-        return seen._replace(codes={"undecodable"}, reason=excess), None
+    if too_much := excess(contents, header.height * header.width, most_pixels):
+        return seen._replace(codes={"undecodable"}, reason=too_much), None
     return seen._replace(codes=codes, damage=find_damage(contents) or ""), header
 
 

@@ -226,8 +226,8 @@ def _classes(counts: dict[str, int]) -> list[str]:
 def write_clean_list(checked: Checked, out: Path) -> int:
     """Writes the usable lines of a list in its order; returns the number of lines left out.
 
-    Lines stay unchanged if `out` is in the list's folder; elsewhere they become absolute. Raises ConfigError if no line
-    is left, or `out` cannot be written.
+    Elsewhere than in the list's folder they become absolute. Raises ConfigError if none is left, or none can be
+    written.
     """
     filelist, paths = Path(checked.place), checked.catalog.paths
     if filelist.is_file() and out.parent.absolute() == filelist.parent.absolute():

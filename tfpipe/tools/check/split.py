@@ -29,7 +29,6 @@ from tfpipe.data.catalog.lists import load_list
 from tfpipe.data.catalog.load import classes_of, reads_boxes
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.images.damage import Limits
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.files import Files, FileSplit, kind_of, storage_of
 from tfpipe.data.sources.registry import open_source
@@ -45,7 +44,7 @@ from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
 
 # Images per task of a process, and per task whose images this process reads itself, and hands over.
-CHUNK = 200
+IMAGES_PER_TASK = 200
 HANDED_OVER = 32
 # Name of an image that has none of its own: its number in a table or a shard.
 NUMBERED = re.compile(r":\d+$")
@@ -78,12 +77,13 @@ def check(config: DataConfig, splits: Sequence[str], world: World, processes: in
         for split in splits:
             _single_list(config, split)
     results = [_check_split(_subject(source, split, world), processes) for split in splits]
-    others = [_other_paths(source, result, results, world) for result in results]
+    other_paths = [_other_paths(source, result, results, world) for result in results]
     if world.rank > 0:
         return results
-    for number, other in enumerate(others):
+    for number, other in enumerate(other_paths):
         if other is not None:
-            overlap = in_other(results[number].catalog.paths, other)
+            paths, others = results[number].catalog.paths, set(other)
+            overlap = np.fromiter((path in others for path in paths), bool, len(paths))
             results[number] = _with_code(results[number], overlap, "in both lists")
     if len(results) == 2:
         both = shared(results[0].digests, results[1].digests)
@@ -120,7 +120,7 @@ def _with_code(checked: Checked, mask: np.ndarray, code: str) -> Checked:
 
 def _check_split(subject: Subject, processes: int | None) -> Checked:
     split, catalog, world = subject.split, subject.split.catalog, subject.split.world
-    size = CHUNK if isinstance(split, FileSplit) else HANDED_OVER
+    size = IMAGES_PER_TASK if isinstance(split, FileSplit) else HANDED_OVER
     chunks = [range(start, min(start + size, len(catalog))) for start in range(0, len(catalog), size)]
 
     def examine(chunks: Sequence[range]) -> list[_Packed]:
@@ -233,7 +233,7 @@ def _look(subject: Subject, chunks: Sequence[range], processes: int | None) -> l
     work = partial(
         look,
         classes={name: number for number, name in enumerate(catalog.classes)},
-        limits=Limits(config.max_pixels, config.max_scans),
+        most_pixels=config.max_pixels,
     )
     processes = min(processes or world.threads or len(os.sched_getaffinity(0)), max(1, len(chunks)))
     label = f"checking {catalog.split} data ({max(map(len, chunks), default=0)} images each)"
@@ -337,12 +337,6 @@ def first_places(paths: Iterable[str]) -> tuple[np.ndarray, dict[int, int]]:
     again = np.zeros(len(places) + len(first), bool)
     again[list(first)] = True
     return again, first
-
-
-def in_other(paths: FileList, others: FileList) -> np.ndarray:
-    """Returns bool [n]: the paths that are also in the other list."""
-    known = set(others)
-    return np.fromiter((path in known for path in paths), bool, len(paths))
 
 
 def twice(digests: np.ndarray, again: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from tfpipe.util.json_text import to_json
 STEPS, READY, FIRST_THREAD = 1, 2, 10
 # Half a nanosecond, in microseconds: ends and beginnings that are equal differ by less when they are floats.
 HALF_NS = 5e-4
-PARTS = ("header", "decode", "resize")
+IMAGE_PARTS = ("header", "decode", "resize")
 # The op that calls the decoder in C; its images and their parts lie within it.
 DECODE_OP = "decode + resize"
 # The end of a function's run: tf.data takes its result and frees its input.
@@ -194,6 +194,6 @@ def _image(process: Process, trace: Trace, tid: int, image: Decoded) -> Iterator
     """Yields a decoded image and its parts, which take turns row by row: each is drawn as one span with its sum."""
     yield process.slice(tid, "image", image.start_ns, image.start_ns + image.ns, **_sample(trace, image.position))
     at_ns = image.start_ns
-    for part, ns in zip(PARTS, image.parts_ns, strict=True):
+    for part, ns in zip(IMAGE_PARTS, image.parts_ns, strict=True):
         yield process.slice(tid, part, at_ns, at_ns + ns)
         at_ns += ns

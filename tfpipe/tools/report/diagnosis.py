@@ -43,7 +43,7 @@ REMEDIES = {
     "crop": f"{CPUS}; {INDEX}, which leaves only the choice of the crops",
     "decode": f"{CPUS}; {STORED} by tfpipe pack",
     "gather": f"{CPUS}; crops packed as pixels (tfpipe pack --kind raw), which nothing has to decode",
-    "service": "more workers (data.service.workers), or more CPUs where they run",
+    "service": "more workers (data.service), or more CPUs where they run",
     "batch": f"{CPUS}; smaller crops (data.crop_image_size): this is the copy into batches",
     "finish": 'data.dtype "uint8", and the conversion to floats in the model, on its device',
     "transform": "less work in data.transform: fewer ops, each on the whole batch; or the same ops as first layers of "

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfpipe.tools.output import plain
+from tfpipe.util.console import plain
 
 # Readable on white and on black.
 COLOURS = ("#3b82c4", "#e07b39", "#3f9e5f", "#c4514f", "#8d6cc0", "#a5803d", "#c766a8", "#5f8f98")

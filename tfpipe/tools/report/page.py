@@ -1,4 +1,7 @@
-"""A run as one HTML page: the verdict, what was slow, its figures, its config."""
+"""A run as one HTML page: the verdict, what was slow, its figures, its config.
+
+The batches that were waited for longest have their slowest samples, and a timeline.
+"""
 
 import base64
 import math
@@ -11,15 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfpipe import __version__
 from tfpipe.config import load_config
+from tfpipe.data.runtime.recording import Recording
 from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.tools.report import figures
 from tfpipe.tools.report.diagnosis import diagnose_run, uses
-from tfpipe.tools.report.figures import GRAY, RANKS, RED, AxisMark, Figure, Line, chosen_ranks, line_figure
+from tfpipe.tools.report.figures import GRAY, RED, AxisMark, Bar, Figure, Line
 from tfpipe.tools.report.runs import CONFIG, Run, trace_paths
-from tfpipe.tools.report.slowest import WorstBatch, timeline, worst_batches
+from tfpipe.tools.report.samples import BatchRow, batch_rows, sample_times
 from tfpipe.tools.report.text import measured
 from tfpipe.tools.report.trace import read_trace
-from tfpipe.training.monitor.events import EVENTS
-from tfpipe.training.monitor.metrics import METRICS, is_epoch, lines, parse, read
+from tfpipe.training.monitor.metrics import EVENTS, METRICS, is_epoch, lines, parse, read
 from tfpipe.training.monitor.stragglers import describe_stragglers
 from tfpipe.util.atomic_write import atomic_write, writing
 
@@ -29,6 +33,9 @@ if TYPE_CHECKING:
 PICTURES = 16
 # Stalls, and resumes, that figures mark.
 MARKS = 20
+# Batches in the table of those that waited longest, and samples of a batch.
+WORST, SAMPLES = 20, 12
+PART_COLOURS = {"wait for input": RED, "compute": "#3b82c4", "reduce": "#e07b39", "ready, not taken": GRAY}
 
 
 class Finding(NamedTuple):
@@ -48,6 +55,18 @@ class StageRow(NamedTuple):
     busy: float  # calls under way on average
     limit: int | None
     note: str = ""
+
+
+class WorstBatch(NamedTuple):
+    """A traced batch that its step waited for, with file, stage and milliseconds of its slowest samples."""
+
+    row: BatchRow
+    samples: Sequence[tuple[str, str, str]]
+
+    @property
+    def anchor(self) -> str:
+        """Identifier on the page."""
+        return f"batch-{self.row.rank}-{self.row.batch}"
 
 
 def load_template() -> "Template":
@@ -210,7 +229,7 @@ def epoch_figures(epochs: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
             if pairs:
                 found.append(Line(label, *zip(*pairs, strict=True)))
         if found:
-            yield line_figure(name, title, found, "epoch", unit)
+            yield figures.line_figure(name, title, found, "epoch", unit)
 
 
 def interval_figures(
@@ -221,7 +240,7 @@ def interval_figures(
         return
     steps = [step for _, step, _ in intervals]
     rates = [interval["images_per_second"] for *_, interval in intervals]
-    yield line_figure(
+    yield figures.line_figure(
         "images-per-second", "Images/s of all ranks", [Line("all ranks", steps, rates)], "step", "images/s", marks
     )
     for name, key, title in (
@@ -231,7 +250,7 @@ def interval_figures(
     ):
         found = _by_rank(intervals, key)
         if found:
-            yield line_figure(name, title, found, "step", "ms")
+            yield figures.line_figure(name, title, found, "step", "ms")
 
 
 def _by_rank(intervals: Sequence[tuple[int, int, Mapping[str, Any]]], key: str) -> list[Line]:
@@ -246,7 +265,7 @@ def _by_rank(intervals: Sequence[tuple[int, int, Mapping[str, Any]]], key: str) 
     longest = max((len(line.x) for line in complete), default=0)
     # A resumed run may have fewer ranks: the median needs lines of one length.
     even = [line for line in complete if len(line.x) == longest]
-    return chosen_ranks(even) if len(complete) > RANKS else complete
+    return figures.chosen_ranks(even) if len(complete) > figures.RANKS else complete
 
 
 def stage_rows(run: Run) -> list[StageRow]:
@@ -293,3 +312,47 @@ def sample_pictures(config_path: Path) -> tuple[str, str]:
 
 def _finite(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
+
+
+def worst_batches(recordings: Sequence[Recording]) -> list[WorstBatch]:
+    """Returns the batches of all ranks that were waited for longest, at most WORST, the longest wait first."""
+    found: list[WorstBatch] = []
+    for recording in recordings:
+        times = sample_times(recording)
+        for row in sorted(batch_rows(recording, times), key=lambda row: -row.wait_ms)[:WORST]:
+            positions = list(map(int, row.positions.split()))
+            known = sorted((time for each in positions for time in times.get(each, [])), key=lambda time: -time.seconds)
+            shown = [(time.position, time.stage, f"{1000 * time.seconds:.2f}") for time in known]
+            shown = (shown or [(position, "", "") for position in positions])[:SAMPLES]
+            names = [recording.files.get(position, f"position {position}") for position, *_ in shown]
+            samples = [(name, stage, ms) for name, (_, stage, ms) in zip(names, shown, strict=True)]
+            found.append(WorstBatch(row, samples))
+    return sorted(found, key=lambda worst: -worst.row.wait_ms)[:WORST]
+
+
+def timeline(batches: Sequence[WorstBatch]) -> Figure | None:
+    """Returns the figure of the worst batches: what their steps did, from the wait for the batch to the step's end."""
+    if not batches:
+        return None
+    rows = {f"rank {row.rank}, batch {row.batch}": list(_bars(row)) for row, _ in batches}
+    text = (
+        f"The {len(batches)} traced batches that were waited for longest, from {batches[0].row.wait_ms:.1f} to "
+        f"{batches[-1].row.wait_ms:.1f} ms, each from the beginning of the wait to the end of its step."
+    )
+    svg = figures.draw_rows(rows, "ms since the step asked for its batch", PART_COLOURS, "timeline")
+    return Figure("timeline", "The batches that were waited for longest", text, svg, (), ())
+
+
+def _bars(row: BatchRow) -> Iterator[Bar]:
+    title = f"rank {row.rank}, batch {row.batch}{f', {row.slowest_file}' if row.slowest_file else ''}"
+    computed_ms = row.wait_ms + row.compute_ms
+    ended_ms = computed_ms + row.reduce_ms
+    # A batch may have been ready for long before the step asked for it: at most a step's length of that is drawn.
+    ready_ms = max(row.wait_ms - row.delay_ms, -ended_ms)
+    starts = 0.0, row.wait_ms, computed_ms, ready_ms
+    for (part, colour), start_ms, end_ms in zip(
+        PART_COLOURS.items(), starts, (row.wait_ms, computed_ms, ended_ms, 0.0), strict=True
+    ):
+        if end_ms > start_ms:
+            ms = end_ms - start_ms
+            yield Bar(start_ms, ms, colour, f"{title}: {part} {ms:.1f} ms")

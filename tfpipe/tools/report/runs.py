@@ -13,14 +13,13 @@ from tfpipe.data.runtime.parallelism import thread_budget
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.tools.report.trace import Trace, find_trace, read_trace
-from tfpipe.training.monitor.events import EVENTS
-from tfpipe.training.monitor.metrics import METRICS, read
+from tfpipe.training.monitor.metrics import EVENTS, METRICS, read
 
 CONFIG = "config.json"
 # Written by tfpipe bench --profile instead of the accounting.
 PIPELINE_FILE = "pipeline.json"
 OF_RANK = "rank-[0-9]*"
-PARTS = ("wait", "transfer", "compute", "reduce", "callbacks", "rest")
+STEP_PARTS = ("wait", "transfer", "compute", "reduce", "callbacks", "rest")
 """Parts of a step, which add up to it."""
 
 Interval = Mapping[str, Any]
@@ -89,7 +88,7 @@ class Run:
         """Mean milliseconds of the parts of a step, which add up to it; {} if the intervals do not have all."""
         if not self.intervals or not all("rest_ms" in interval for interval in self.intervals):
             return {}
-        return {name: self.mean(f"{name}_ms", "mean") for name in PARTS}
+        return {name: self.mean(f"{name}_ms", "mean") for name in STEP_PARTS}
 
     @property
     def callbacks(self) -> dict[str, float]:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfpipe.tools.output import autotuned, line
 from tfpipe.tools.report.diagnosis import diagnose_run
 from tfpipe.tools.report.runs import Run
 from tfpipe.tools.report.trace import Trace
+from tfpipe.util.console import autotuned, line
 
 LABEL, COLUMN = 24, 22
 

@@ -136,7 +136,7 @@ def read_trace(path: Path) -> Trace:
     begin_s, end_s = steps[0].start_s, steps[-1].start_s + steps[-1].seconds
     inside = {name: _within(events, begin_s, end_s) for name, events in lines.items() if name.startswith("tf_data")}
     runs = stage_of_runs(inside.values())
-    found = [piece for name, events in inside.items() for piece in pieces(name, events, runs)]
+    work = [piece for name, events in inside.items() for piece in pieces(name, events, runs)]
     kernels = (
         Span(name, event.name, 1e-9 * event.start, 1e-9 * (event.end - event.start))
         for name, events in devices.items()
@@ -150,8 +150,8 @@ def read_trace(path: Path) -> Trace:
         path,
         end_s - begin_s,
         tuple(step._replace(start_s=step.start_s - begin_s) for step in steps),
-        tuple(stage_times(found, inside.values())),
-        shifted(span for span, _ in found),
+        tuple(stage_times(work, inside.values())),
+        shifted(span for span, _ in work),
         shifted(kernels),
         started_ns and started_ns + round(1e9 * begin_s),
         read_recording(path.parent) or UNRECORDED,

@@ -18,8 +18,7 @@ from tfpipe.data.loader import Loader
 from tfpipe.data.split import sample_names
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.tools.trained.confusion import class_name
-from tfpipe.tools.trained.loading import open_images, open_test
+from tfpipe.tools.trained.passes import class_name, open_images, open_test
 from tfpipe.training.evaluate import whole_pass
 from tfpipe.training.saved import CLASSES, check_meaning, check_outputs, load_model, read_classes
 from tfpipe.util.atomic_write import atomic_write, writing
@@ -53,12 +52,8 @@ class Predicted(NamedTuple):
 def predict(config: Config, model_path: Path, inputs: Sequence[Path], top: int | None, world: World) -> Predicted:
     """Predicts the `top` most probable classes of the images `inputs`, or of the config's test data if there are none.
 
-    Without `top` they are TOP classes, or all if there are fewer. Every rank must call.
-
-    Raises:
-        ConfigError: the model cannot be loaded or was trained on other images, or, for the config's test data, on
-            other classes; an input holds no image.
-        TfpipeError: a file cannot be used.
+    Without `top` they are TOP classes, or all if there are fewer. Every rank must call. Raises ConfigError if the model
+    cannot be loaded or was trained on other data, or an input holds no image; TfpipeError if a file cannot be used.
     """
     meaning = read_classes(model_path)
     model = load_model(model_path, config)

@@ -147,12 +147,6 @@ def class_color(number: int) -> Color:
     return round(255 * red), round(255 * green), round(255 * blue)
 
 
-def ink_on(color: Color) -> Color:
-    """Returns the dark or the light text colour, whichever is easier to read on `color`."""
-    red, green, blue = color
-    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else PAPER
-
-
 @cache
 def font(size_px: int = TEXT_PX) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     """Returns Pillow's default font."""
@@ -229,9 +223,10 @@ def draw_boxes(scene: Scene, names: Sequence[str], numbered: bool) -> Image.Imag
     labels = [names[label] for label in scene.labels.tolist()]
     texts = [(f"{number} {name}", str(number)) if numbered else (name,) for number, name in enumerate(labels, start=1)]
     for number, text, place in place_labels(boxes, texts, image.size):
-        color = class_color(int(scene.labels[number]))
+        red, green, blue = color = class_color(int(scene.labels[number]))
         pen.rectangle((*place[:2], place[2] - 1, place[3] - 1), color)
-        pen.text((place[0] + PAD_PX, place[1] + 1), text, ink_on(color), font())
+        ink = INK if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else PAPER  # the easier one to read
+        pen.text((place[0] + PAD_PX, place[1] + 1), text, ink, font())
     return image
 
 

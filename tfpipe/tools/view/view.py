@@ -1,15 +1,19 @@
-"""Pictures of a pipeline's input and output: a batch, images with their boxes, or an image's epochs."""
+"""Pictures of a pipeline's input and output: a batch with its targets, images with boxes, or an image's epochs."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count as counted
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
+from PIL import Image
 
 from tfpipe.config import Config, DataConfig
+from tfpipe.data.annotations.masks import VOID
 from tfpipe.data.batch import weighed
 from tfpipe.data.catalog.labels import read_words
 from tfpipe.data.catalog.locate import find_targets
@@ -29,15 +33,17 @@ from tfpipe.data.targets.labels import needs_origin
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.tools.view import sheet
-from tfpipe.tools.view.epochs import draw_epochs
-from tfpipe.tools.view.sheet import Scene, Tile, draw_panel
-from tfpipe.tools.view.targets import target_tiles
+from tfpipe.tools.view.sheet import Scene, Tile, class_color, magnified
 from tfpipe.util.retry import retried
 
 SYNSETS = "LOC_synset_mapping.txt"
 # Default counts, by kind of view.
 COUNTS = {"batch": 64, "boxes": 12, "epochs": 8}
 ALONE = World()
+# Positions looked up at a time; an epoch of ImageNet takes a second.
+POSITIONS = 2**16
+# Share of a class's colour in the pixels that a mask says are of it.
+OVERLAY = 0.5
 
 
 @dataclass(frozen=True)
@@ -53,10 +59,8 @@ class ViewRequest:
 
 
 def view(config: Config, what: ViewRequest, path: Path) -> str:
-    """Writes a picture; returns a line that describes it.
-
-    Raises ConfigError if the config, the data or the request cannot be used or `path` cannot be written; a TfpipeError
-    if a file cannot be used.
+    """Writes a picture; returns a line that describes it. Raises ConfigError if that is not possible with these
+    arguments, TfpipeError if a file cannot be used.
     """
     sheet.check_target(path)
     title, tiles = _samples(config, what, COUNTS[what.kind] if what.count is None else what.count)
@@ -106,7 +110,7 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
             shown = draw_epochs(config, split, what.first, count)
         else:
             scenes = retried(find_scenes)(split, stream, count)
-            shown = [Tile(draw_panel(scene, names, len(scene.boxes) > 1), ()) for scene in scenes]
+            shown = [Tile(sheet.draw_panel(scene, names, len(scene.boxes) > 1), ()) for scene in scenes]
     except tf.errors.OpError as error:
         raise to_named_error(error, split, stream, None) from error
     if what.kind == "epochs":
@@ -190,3 +194,111 @@ def _visible(windows: np.ndarray, config: DataConfig, split: str) -> np.ndarray:
 def _framed(split: Split) -> bool:
     """Returns whether to draw windows: if they are not the boxes, and one per image; more would hide the image."""
     return split.config.crop_for(split.catalog.split) != "boxes" and not split.crops_objects
+
+
+def find_visits(split: Split, first: int) -> Iterator[tuple[int, int]]:
+    """Yields (epoch, position) of each epoch's first visit of the image at position `first`, from there on."""
+    order = split.order
+    (item,) = order.items(np.array([first], np.int64))
+    for epoch in counted(first // len(order.positions(0, ALONE))):
+        positions = order.positions(epoch, ALONE)
+        for start in range(max(first, positions.start), positions.stop, POSITIONS):
+            block = np.arange(start, min(start + POSITIONS, positions.stop))
+            visits = block[order.items(block) == item]
+            if visits.size:  # a sample that is weighted or repeated comes several times
+                yield epoch, int(visits[0])
+                break
+
+
+def draw_epochs(config: Config, split: Split, first: int, epochs: int) -> list[Tile]:
+    """Returns a tile for each of the first `epochs` epochs in which the image at position `first` comes, from its own.
+
+    A tile has the image's first crop, or its first view, before `data.augment`, and below it after.
+    """
+    data = config.data.by_view[0].model_copy(update={"batch_size": 1, "mix": None})
+    plain = data.model_copy(update={"augment": []})
+    tiles = []
+    for epoch, position in islice(find_visits(split, first), epochs):
+        crops = [_crop(config.model_copy(update={"data": each}), split, position) for each in (plain, data)]
+        tiles.append(Tile(_stacked(crops), (f"epoch {epoch}", f"position {position}")))
+    return tiles
+
+
+def _crop(config: Config, split: Split, position: int) -> np.ndarray:
+    """Returns the first crop from a stream position on, uint8 [height, width, channels]."""
+    stream = Stream.start(1).at([Cursor(position)])
+    adapted = split.adapted(config.data, ALONE)
+    batches = Batches(lambda rest: build_batches(config, "train", ALONE, rest, adapted), adapted, stream)
+    (batch,) = islice(batches, 1)
+    images, _, _ = weighed(batch.data, "tfpipe view")
+    return np.asarray(images[0])
+
+
+def _stacked(crops: list[np.ndarray]) -> Image.Image:
+    pictures = [magnified(crop) for crop in crops]
+    width, height = pictures[0].size
+    stacked = Image.new("RGB", (width, 2 * height + sheet.GAP_PX), sheet.PAPER)
+    for number, picture in enumerate(pictures):
+        stacked.paste(picture, (0, number * (height + sheet.GAP_PX)))
+    return stacked
+
+
+def target_tiles(images: np.ndarray, labels: Any, names: Sequence[str], config: DataConfig) -> Iterator[Tile]:
+    """Yields a tile for each crop of a batch, its labels being those of `data.targets`."""
+    kind = config.targets.kind if config.transform is None else "label"
+    parts = labels if isinstance(labels, dict) else {kind: labels}
+    for number, image in enumerate(images):
+        row = {name: np.asarray(part[number]) for name, part in parts.items()}
+        further = [f"{name}: {_text(value)}" for name, value in row.items() if name not in (kind, "boxes", "labels")]
+        match kind:
+            case "boxes":
+                yield _boxes(image, row, names, further, config)
+            case "mask":
+                yield _mask(image, row["mask"], names, further)
+            case "labels":
+                classes = [names[number] for number in np.flatnonzero(row["labels"]).tolist()]
+                yield Tile(magnified(image), (*(classes or ["no class"]), *further))
+            case "label":
+                yield tile_of(image, row["label"], names, further)
+            case _:
+                yield Tile(magnified(image), (_text(row[kind]), *further))
+
+
+def tile_of(image: np.ndarray, label: np.ndarray, names: Sequence[str], further: Sequence[str] = ()) -> Tile:
+    """Returns a crop with its class, int32 [], or with those that have a share in it, float32 [classes]."""
+    if label.ndim == 0:
+        return Tile(magnified(image), (names[int(label)], *further), class_color(int(label)))
+    classes = [int(number) for number in np.argsort(-label, kind="stable") if label[number] > 0]
+    lines = [f"{label[number]:.0%} {names[number]}" for number in classes]
+    caption = lines if len(lines) > 1 else [names[classes[0]]]
+    return Tile(magnified(image), (*caption, *further), class_color(classes[0]))
+
+
+def _boxes(
+    image: np.ndarray, row: dict[str, np.ndarray], names: Sequence[str], further: Sequence[str], config: DataConfig
+) -> Tile:
+    there = row["labels"] >= 0
+    boxes, labels = row["boxes"][there], row["labels"][there]
+    height, width = image.shape[:2]
+    if config.targets.box_unit == "pixels":
+        boxes = boxes / np.array([width, height, width, height], np.float32)
+    nothing = np.zeros((0, 4), np.int32)
+    scene = Scene("", image, boxes[:, [1, 0, 3, 2]], labels, nothing, [], labels[:0], labels[:0])
+    counts = Counter(names[label] for label in labels.tolist())
+    caption = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return Tile(sheet.draw_boxes(scene, names, numbered=False), (caption or "no box", *further))
+
+
+def _mask(image: np.ndarray, mask: np.ndarray, names: Sequence[str], further: Sequence[str]) -> Tile:
+    colors = np.array([sheet.FAINT if level == VOID else class_color(level) for level in range(VOID + 1)], np.float32)
+    pixels = np.repeat(image, 3, 2) if image.shape[2] == 1 else image
+    shown = np.where(mask[..., None] > 0, (1 - OVERLAY) * pixels + OVERLAY * colors[mask], pixels)
+    picture = magnified(np.round(shown).astype(np.uint8))
+    classes = [str(level) if level >= len(names) else names[level] for level in np.unique(mask).tolist()]
+    return Tile(Image.fromarray(np.asarray(picture)), (", ".join(classes), *further))
+
+
+def _text(value: np.ndarray) -> str:
+    if value.dtype == object or value.dtype.kind == "S":
+        return value.item().decode().replace("\n", " ")
+    return np.array2string(value, precision=4)

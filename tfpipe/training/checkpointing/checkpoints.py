@@ -22,11 +22,11 @@ from tfpipe.util.json_text import leaves, to_json
 logger = logging.getLogger(__name__)
 
 FOLDER = "checkpoints"
-FORMAT = 2
+CHECKPOINT_FORMAT = 2
 # Begin of the names of the metrics' arrays.
 METRIC = "metrics."
 # Fields of State that a checkpoint's JSON has as they are.
-PLAIN = ("epoch", "step", "total_steps", "batch", "contract", "untested", "epoch_steps", "dropped", "settings")
+STATE_FIELDS = ("epoch", "step", "total_steps", "batch", "contract", "untested", "epoch_steps", "dropped", "settings")
 # Sections and keys that a continuation may change at will: neither training's result nor its course depends on them.
 FREE = (
     "training.status",
@@ -57,12 +57,9 @@ class GlobalBatch(NamedTuple):
 class State:
     """State of a run between two steps, without the weights and the optimizer's slots."""
 
-    epoch: int
-    """Complete epochs."""
-    step: int
-    """Steps done in the current epoch."""
-    total_steps: int
-    """Steps done since the run began."""
+    epoch: int  # complete epochs
+    step: int  # steps done in the current epoch
+    total_steps: int  # steps done since the run began
     batch: GlobalBatch
     stream: Stream
     contract: dict[str, Any] = field(default_factory=dict)
@@ -73,12 +70,9 @@ class State:
     """int64 [ranks, generators, 2]: states of the random generators of dropout and the like."""
     metrics: dict[str, np.ndarray] = field(default_factory=dict)
     """float64: the variables of the current epoch's running metrics, e.g. "top1/total", summed over ranks."""
-    settings: dict[str, Any] = field(default_factory=dict)
-    """Settings of the model and its training, by key."""
-    epoch_steps: int = 1
-    """Steps of a whole epoch."""
-    dropped: int = 0
-    """Images left out in the current epoch so far, over all ranks."""
+    settings: dict[str, Any] = field(default_factory=dict)  # settings of the model and its training, by key
+    epoch_steps: int = 1  # steps of a whole epoch
+    dropped: int = 0  # images left out in the current epoch so far, over all ranks
 
     def within(self, phase: Phase) -> "State":
         """Returns the same state with the batch and the epoch's steps of a phase."""
@@ -104,8 +98,8 @@ def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"step-{state.total_steps:09}.npz"
     header = {
-        "format": FORMAT,
-        **{name: getattr(state, name) for name in PLAIN},
+        "format": CHECKPOINT_FORMAT,
+        **{name: getattr(state, name) for name in STATE_FIELDS},
         "frontiers": state.stream.cursors,
         "rest": state.stream.rest,
     }
@@ -148,14 +142,14 @@ def read(path: Path) -> Checkpoint:
     """
     with np.load(path, allow_pickle=False) as file:
         header = json.loads(str(file["about"]))
-        if header["format"] != FORMAT:
-            raise ValueError(f"is of format {header['format']}, this version of tfpipe reads {FORMAT}")
+        if header["format"] != CHECKPOINT_FORMAT:
+            raise ValueError(f"is of format {header['format']}, this version of tfpipe reads {CHECKPOINT_FORMAT}")
         names = sorted(file.files)
         weights, optimizer = (
             [file[name] for name in names if name.startswith(f"{kind}.")] for kind in ("weights", "optimizer")
         )
         stream = Stream(tuple(Cursor(*cursor) for cursor in header["frontiers"]), header["rest"], file["pending"])
-        fields = {name: header[name] for name in PLAIN}
+        fields = {name: header[name] for name in STATE_FIELDS}
         metrics = {name.removeprefix(METRIC): file[name] for name in file.files if name.startswith(METRIC)}
         fields["batch"] = GlobalBatch(*fields["batch"])
         if fields["untested"]:
@@ -178,7 +172,7 @@ def contract_of(config: Config, split: Split) -> dict[str, Any]:
 
 def settings_of(config: Config) -> dict[str, Any]:
     """Returns the settings of the model and its training by key, e.g. "optimizer.args.learning_rate"."""
-    return leaves(config.model_dump(mode="json", exclude={"data", "accuracy", "validation"}), FREE)
+    return leaves(config.model_dump(mode="json", exclude={"data"}), FREE)
 
 
 def check_contract(state: State, contract: dict[str, Any], batch: GlobalBatch, anyway: bool) -> None:
@@ -220,10 +214,8 @@ def check_contract(state: State, contract: dict[str, Any], batch: GlobalBatch, a
 def carried_over(state: State, batch: GlobalBatch, steps: int, fixed: bool) -> tuple[int, float]:
     """Converts the steps of the checkpoint's run to steps of a run with `batch` and epochs of `steps` steps.
 
-    A step counts by its crops or, if epochs have a `fixed` number of steps, by its share of an epoch.
-
-    Returns:
-        The steps done in the epoch, at most `steps` - 1, and this run's steps for a step of the checkpoint's run.
+    A step counts by its crops or, if epochs have a `fixed` number of steps, by its share of an epoch. Returns the steps
+    done in the epoch, at most `steps` - 1, and this run's steps for a step of the checkpoint's run.
     """
     scale = steps / state.epoch_steps if fixed else state.batch.crops / batch.crops
     return min(round(state.step * scale), steps - 1), scale

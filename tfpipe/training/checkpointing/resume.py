@@ -13,11 +13,11 @@ import numpy as np
 from tfpipe.config import TrainingConfig
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, Stopped, TfpipeError
+from tfpipe.training.backends import averaged_statistics
 from tfpipe.training.checkpointing.checkpoints import FOLDER, Checkpoint, State, write
 from tfpipe.training.checkpointing.signals import Stop
-from tfpipe.training.monitor.events import record
+from tfpipe.training.monitor.metrics import record
 from tfpipe.training.monitor.record import Logs
-from tfpipe.training.parallel import averaged_statistics
 from tfpipe.training.run_model import Requests, RunModel
 
 logger = logging.getLogger(__name__)
@@ -37,8 +37,6 @@ class Checkpoints(keras.callbacks.Callback):
         self.saved_at = time.monotonic()
         self.ended = False
         """Whether the run ends with the current epoch, before its last one."""
-        self.guarded = config.stop_on_nan
-        """Whether weights that are not finite end the run."""
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
         every = self.config.every_steps
@@ -102,7 +100,10 @@ class Checkpoints(keras.callbacks.Callback):
         raise Stopped(f"{by}: stopped after {_where(state)}; --resume continues from {path}")
 
     def _save(self, state: State, needed: bool = False) -> Path | None:
-        """Saves the state; every rank must call, rank 0 writes. Returns None if writing fails but is not `needed`."""
+        """Saves the state; every rank must call, rank 0 writes. Returns None if writing fails but is not `needed`.
+
+        Raises TfpipeError if weights are not finite.
+        """
         model, world = self.model, self.world
         stream = state.stream if model.loader is None else model.loader.rest()
         gathered = world.gather((stream.cursors[world.rank], [variable.numpy() for variable in _generators(model)]))
@@ -124,8 +125,11 @@ class Checkpoints(keras.callbacks.Callback):
             if np.issubdtype(value.dtype, np.inexact) and not np.isfinite(value).all()
         ]
         if names:
-            self._refuse(state, names, needed)
-            return None
+            raise TfpipeError(
+                f"rank {world.rank}: {len(names)} weights are NaN or infinite after {_where(state)}, e.g. {names[0]}: "
+                f"no checkpoint is written, and the last one in {self.run_dir / FOLDER}, if any, is kept; --resume "
+                "continues from it, e.g. with a lower optimizer.learning_rate"
+            )
         try:
             path = world.from_rank0(
                 lambda: write(self.run_dir, Checkpoint(state, weights, optimizer), self.config.keep)
@@ -141,16 +145,6 @@ class Checkpoints(keras.callbacks.Callback):
         facts = {"step": state.total_steps, "epoch": state.epoch, "file": path.name, "seconds": seconds}
         record(self.run_dir, world, "checkpoint", **facts)
         return path
-
-    def _refuse(self, state: State, names: list[str], needed: bool) -> None:
-        """Writes no checkpoint of weights that are not finite. Raises TfpipeError if the run ends by that."""
-        message = (
-            f"rank {self.world.rank}: {len(names)} weights are NaN or infinite after {_where(state)}, e.g. {names[0]}: "
-            f"no checkpoint is written, and the last one in {self.run_dir / FOLDER}, if any, is kept"
-        )
-        if needed or self.guarded:
-            raise TfpipeError(f"{message}; --resume continues from it, e.g. with a lower optimizer.learning_rate")
-        logger.warning("%s, and training continues, since training.stop_on_nan is false", message)
 
 
 class PositionsLog(keras.callbacks.Callback):

@@ -63,10 +63,9 @@ def end_on_early_signal() -> None:
 def stop_on_signals() -> Iterator[Stop]:
     """Catches SIGNALS inside `with`; in the main thread only, since Python allows handlers nowhere else.
 
-    SIGHUP stays ignored if it is, as under nohup. After a SIGHUP, what is written to the closed terminal is dropped.
-
-    A thread reads the signals: Python runs handlers only between two bytecodes, which a step that waits for stalled
-    storage or for a dead rank never reaches.
+    SIGHUP stays ignored if it is, as under nohup; after one, what is written to the closed terminal is dropped. A
+    thread reads the signals: a step that waits for stalled storage reaches no bytecode, after which Python runs
+    handlers.
     """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():

@@ -80,11 +80,11 @@ def run_lock(run_dir: Path, world: World) -> Iterator[None]:
 
     A crash releases the lock. Raises ConfigError if another run holds the lock, or the directory cannot be written.
     """
-    with ExitStack() as held:
+    with ExitStack() as locks:
 
         def take() -> None:
             try:
-                held.enter_context(locked(run_dir / LOCK, "training in this directory", PATIENCE_S))
+                locks.enter_context(locked(run_dir / LOCK, "training in this directory", PATIENCE_S))
                 for folder in (run_dir, run_dir / FOLDER):
                     remove_partials(folder)
             except OSError as error:
@@ -97,8 +97,7 @@ def run_lock(run_dir: Path, world: World) -> Iterator[None]:
 def check_room(run_dir: Path, needed_bytes: int, world: World) -> None:
     """Checks, before training starts, that checkpoints can be written. Every rank must call.
 
-    A checkpoint has `needed_bytes`; there are two while the next one is written. Raises ConfigError if the folder
-    cannot be written, or has too little space.
+    A checkpoint has `needed_bytes`. Raises ConfigError if the folder cannot be written, or has no space for two.
     """
 
     def check() -> None:
@@ -129,9 +128,8 @@ def first_state(loader: Loader, steps: int) -> State:
 def find_start(loader: Loader, run_dir: Path, steps: int, *, resume: bool = False, anyway: bool = False) -> Start:
     """Returns the initial state, or with `resume` that of the last checkpoint in `run_dir`.
 
-    Every rank must call. `loader` has the training data, the first epoch `steps` steps. With `anyway`, continues even
-    if the contract with the checkpoint's run is broken. Raises ConfigError if this run breaks the contract with the
-    checkpoint's run (`check_contract`).
+    Every rank must call. `loader` has the training data, the first epoch `steps` steps. Raises ConfigError if this run
+    breaks the contract with the checkpoint's run (`check_contract`); with `anyway`, continues.
     """
     config, world, fresh = loader.config, loader.world, first_state(loader, steps)
     checkpoints: list[Checkpoint] = []
@@ -185,14 +183,14 @@ def _filter(path: Path, keep: Callable[[str], bool]) -> None:
     """
     if not path.exists():
         return
-    before, kept = lines(path), []
+    before, rest = lines(path), []
     for number, line in enumerate(before, start=1):
         try:
-            kept += [line] if keep(line) and line.endswith("\n") else []
+            rest += [line] if keep(line) and line.endswith("\n") else []
         except ValueError:
             warn_damaged(path, number, line)
-    if not kept:
+    if not rest:
         path.unlink()
-    elif kept != before:
+    elif rest != before:
         with atomic_write(path) as partial:
-            partial.write_text("".join(kept), errors="surrogateescape")
+            partial.write_text("".join(rest), errors="surrogateescape")

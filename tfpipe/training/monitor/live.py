@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import keras
@@ -16,6 +15,7 @@ from tfpipe.training.monitor.record import Record
 
 logger = logging.getLogger(__name__)
 
+THIS_HOST = "127.0.0.1:"
 # Figures of a rank in an interval: name and unit here, name there, factor.
 BY_RANK = (
     ("wait_seconds", "wait_ms", 1e-3, "Mean wait of a step for its batch in the last interval."),
@@ -72,18 +72,18 @@ def live_metrics(loader: Loader, callbacks: Sequence[keras.callbacks.Callback]) 
 
     Every rank must call. Raises ConfigError, on every rank, if rank 0 cannot serve them.
     """
-    port, host = loader.config.training.metrics_port, loader.config.training.metrics_host
-    exporters: list[Exporter] = []
+    place, exporters = loader.config.training.metrics_port, list[Exporter]()
 
-    def serve(port: int) -> None:
+    def serve() -> None:
         accounting = next(callback for callback in callbacks if isinstance(callback, Accounting))
         record = next(callback for callback in callbacks if isinstance(callback, Record))
         collectors: list[Collector] = [LoaderCollector(loader), RunCollector(loader, accounting, record)]
-        exporters.append(Exporter(collectors, port, host))
+        host, _, port = f"{THIS_HOST if isinstance(place, int) else ''}{place}".rpartition(":")
+        exporters.append(Exporter(collectors, int(port), host))
         logger.info("live metrics: %s", exporters[0].url)
 
-    if port is not None:
-        loader.world.from_rank0(partial(serve, port))
+    if place is not None:
+        loader.world.from_rank0(serve)
     try:
         yield
     finally:

@@ -36,7 +36,7 @@ BEAT_S, SILENT_S = 10.0, 20.0
 CONNECT_S = 20.0
 BEAT, ENDED, FAILED = b"\0", b"ended", b"failed: "
 RESUME = "--resume auto continues the run"
-ADVICE = f"{RESUME}, on the hosts that are left"
+RESUME_ELSEWHERE = f"{RESUME}, on the hosts that are left"
 
 
 @contextmanager
@@ -132,7 +132,7 @@ def _watch(hub: Hub, backend: str, over: threading.Event, end: Callable[[str], N
         if over.wait(GRACE_S if long else SHORT_GRACE_S):
             return
         reason = message.removeprefix(FAILED).decode()
-        loss = f"has failed: {reason}; {RESUME}" if failed else f"has ended without a word; {ADVICE}"
+        loss = f"has failed: {reason}; {RESUME}" if failed else f"has ended without a word; {RESUME_ELSEWHERE}"
     loss = f"{peer} {loss}" if loss else message.decode()
     _leave(hub, loss.encode() if hub.rank == 0 else b"")
     end(f"rank {hub.rank}: {loss}")
@@ -160,7 +160,7 @@ def _receive(hub: Hub, limit_s: float | None) -> tuple[Peer | None, bytes, str]:
                 except ConnectionError:
                     pass
                 except OSError as error:
-                    return peer, b"", f"is lost: its host does not answer ({error.strerror}); {ADVICE}"
+                    return peer, b"", f"is lost: its host does not answer ({error.strerror}); {RESUME_ELSEWHERE}"
                 messages[peer] += part.replace(BEAT, b"")
                 heard_s[peer] = now_s
                 if not part:

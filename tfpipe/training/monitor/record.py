@@ -18,7 +18,6 @@ from tfpipe.data.runtime.op_errors import as_os_error
 from tfpipe.data.runtime.recording import TracedBatch
 from tfpipe.data.runtime.tracing import Tracer
 from tfpipe.training.monitor.metrics import METRICS, append
-from tfpipe.training.monitor.pictures import TestPicture
 
 # In the first steps of a run, graphs are traced, buffers filled, and AUTOTUNE adapts.
 WARMUP_STEPS = 5
@@ -76,17 +75,13 @@ class Throughput(keras.callbacks.Callback):
 
 
 class Record(keras.callbacks.Callback):
-    """Writes the logs of each epoch to metrics.jsonl and TensorBoard, and further curves on request; rank 0 only.
-
-    `picture`, if a test pass has filled it, goes to TensorBoard's images.
-    """
+    """Writes the logs of each epoch to metrics.jsonl and TensorBoard, and further curves on request; rank 0 only."""
 
     def __init__(self, run_dir: Path) -> None:
         super().__init__()
         self.path = run_dir / METRICS
         self.logs: Logs = {}
         """Those of the last epoch."""
-        self.picture = TestPicture()
         with as_os_error():
             self.writers = {split: tf.summary.create_file_writer(str(run_dir / split)) for split in ("train", "test")}
 
@@ -94,10 +89,6 @@ class Record(keras.callbacks.Callback):
         self.logs = dict(logs)
         append(self.path, {"epoch": epoch + 1, "step": int(self.model.optimizer.iterations), **logs})
         self.draw({**logs, "learning_rate": float(self.model.optimizer.learning_rate)})
-        if (pixels := self.picture.take()) is not None:
-            with as_os_error(), self.writers["test"].as_default():
-                tf.summary.image("batch", pixels[None], step=int(self.model.optimizer.iterations))
-                self.writers["test"].flush()
 
     def draw(self, scalars: Mapping[str, Any]) -> None:
         """Adds points to TensorBoard's curves, for numbers; test_* go to the writer "test", without the prefix."""

@@ -1,9 +1,7 @@
 """Stalls: steps that take far too long; reported while they last, since they may never end, and ended at a limit."""
 
 import logging
-import os
 import statistics
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +9,11 @@ from typing import NamedTuple
 
 from tfpipe.data.failures.stalled import PATIENCE_S
 from tfpipe.data.loader import Loader
-from tfpipe.training.monitor.metrics import append
+from tfpipe.training.monitor.metrics import append, end_process
 
 logger = logging.getLogger(__name__)
 
-PARTS = {"input": "waiting for the input", "step": "in the training step, or in its wait for the other ranks"}
+STALLED_IN = {"input": "waiting for the input", "step": "in the training step, or in its wait for the other ranks"}
 
 
 class Stall(NamedTuple):
@@ -48,13 +46,12 @@ class StallWatch:
         *,
         after_s: float = 30.0,
         name: str = "step",
-        end: Callable[[str], None] = lambda message: end_process(message),
+        end: Callable[[str], None] = end_process,
     ) -> None:
-        """Prepares the thread, which runs inside `with`.
+        """Prepares the thread, which runs inside `with` and watches the steps on the batches of `loader`.
 
-        Watches the steps on the batches of `loader`; writes to the metrics.jsonl at `path`, None for none. A stall
-        lasts at least `after_s` seconds. `name` is the noun for a step in messages; `end` ends the process with a
-        message.
+        It writes to the metrics.jsonl at `path`, None for none. `name` is the noun for a step in messages; `end` ends
+        the process with a message.
         """
         self._loader, self._meter, self._path, self._after_s = loader, loader.meter, path, after_s
         self._limit_s, self._name, self._end = loader.config.data.stall_timeout_s, name, end
@@ -117,13 +114,4 @@ class StallWatch:
 
     def _text(self, stall: Stall) -> str:
         rank, lasted = self._loader.world.rank, f"{stall.seconds:{'.0f' if stall.seconds >= 10 else '.2g'}} seconds"
-        return f"rank {rank}: {self._name} {stall.step} has been open for {lasted}, {PARTS[stall.part]}"
-
-
-def end_process(message: str) -> None:
-    """Ends this process at once, with code 1, which makes a launcher end the other ranks.
-
-    It runs no cleanup: the hanging thread is in C++ or in the kernel, where no exception reaches it.
-    """
-    print(f"tfpipe: error: {message}", file=sys.stderr, flush=True)
-    os._exit(1)
+        return f"rank {rank}: {self._name} {stall.step} has been open for {lasted}, {STALLED_IN[stall.part]}"

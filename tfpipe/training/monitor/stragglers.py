@@ -43,12 +43,9 @@ class Straggling(NamedTuple):
 
     fixed: Straggler | None
     """The rank that nearly always is the straggler, with its median `times`; None if the rank changes."""
-    counts: dict[int, int]
-    """Number of intervals in which a rank was the straggler, by rank; the most frequent first."""
-    intervals: int
-    """Number of intervals, with stragglers and without."""
-    because: Cause
-    """The most frequent cause."""
+    counts: dict[int, int]  # number of intervals in which a rank was the straggler, by rank; the most frequent first
+    intervals: int  # number of intervals, with stragglers and without
+    because: Cause  # the most frequent cause
 
     def __str__(self) -> str:
         if self.fixed is None:

@@ -18,8 +18,8 @@ from tfpipe.data.sources.packed.shards import CUT, Shards
 from tfpipe.errors import TfpipeError
 from tfpipe.native import native
 from tfpipe.util.buffer_pool import BufferPool
-from tfpipe.util.memory import free_memory
 from tfpipe.util.open_files import allow_open
+from tfpipe.util.resources import free_memory
 from tfpipe.util.retry import retried
 
 Addresses = Callable[[np.ndarray], tuple[np.ndarray, object]]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -59,8 +59,12 @@ class UrlStorage(Storage):
         )
 
 
+@dataclass(frozen=True, eq=False)
 class UrlSplit(Split):
     """Files behind URLs; `data.remote` says how to fetch them."""
+
+    images_per_call: int = field(default=32, kw_only=True)
+    """Images that are requested together, each with its annotation."""
 
     @cached_property
     def storage(self) -> UrlStorage:
@@ -92,7 +96,7 @@ class UrlSplit(Split):
         )
 
     def read(self, samples: "tf.data.Dataset") -> "tf.data.Dataset":
-        """Fetches URLs, `data.remote.batch` images per call; raises ConfigError if `data.cache` is set."""
+        """Fetches URLs, `images_per_call` at a time; raises ConfigError if `data.cache` is set."""
         from tfpipe.data.sources.reading import read_by_python
 
         if self.config.cache is not None:
@@ -100,15 +104,15 @@ class UrlSplit(Split):
                 "data.cache holds files of a file system, and the filelist holds URLs: set data.remote.cache instead, "
                 "to a folder on a local disk"
             )
-        remote = self.config.remote
         # Twice as many as fill `data.remote.concurrency`, so that no batch waits for the last request of another.
-        return read_by_python(samples, self, self.load, remote.batch, 2 * -(-remote.concurrency // remote.batch))
+        at_once = 2 * -(-self.config.remote.concurrency // self.images_per_call)
+        return read_by_python(samples, self, self.load, self.images_per_call, at_once)
 
     def serial(self) -> "Self":
         # Requests still run concurrently; their results arrive in order too.
-        remote = self.config.remote.model_copy(update={"batch": 1, "cache": None})
+        remote = self.config.remote.model_copy(update={"cache": None})
         config = super().serial().config.model_copy(update={"parallel": Parallel(read="auto"), "remote": remote})
-        return replace(self, config=config)
+        return replace(self, config=config, images_per_call=1)
 
     def evict(self, item: int) -> None:
         if self.config.remote.cache is not None:

@@ -1,36 +1,32 @@
-"""The confusion of classes: crops by their class and the predicted one, as a table and as a picture."""
+"""Test passes of a trained model: the images that it is shown, its scores, and the confusion of classes."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tfpipe.config import Config
+from tfpipe.data.catalog.class_folders import SUFFIXES
+from tfpipe.data.catalog.filelist import read_filelist
+from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.loader import Loader
+from tfpipe.data.sources.catalogs import apply_settings, images_catalog
+from tfpipe.data.sources.files import kind_of
+from tfpipe.data.sources.registry import open_source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.tools.output import line, plain
+from tfpipe.training.evaluate import Evaluator, Scores
+from tfpipe.training.saved import check_meaning, check_outputs, load_model, read_classes
+from tfpipe.util.console import line
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-# Up to this many classes, the table has all of them, and the picture their names; above, the table has the worst.
+# Settings of data that has a list, labels, boxes or workers of its own, which images given by path do not have.
+BY_PATH = {"source": None, "test_filelist": None, "annotations": "none", "label_source": "directory"}
+BY_PATH |= {"service": None, "cache": None}
+# Up to this many classes, the table has all of them; above, the worst.
 NAMED = 40
-# Cells hold their numbers up to this many classes.
-NUMBERED = 20
-# A picture of more classes would have cells below a pixel.
-MOST = 1000
-
-
-def open_figure(width: float, height: float) -> "Figure":
-    """Returns an empty figure of that size in inches. Raises ConfigError if matplotlib is not installed."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError(f"--picture needs matplotlib ({error}): pip install 'tfpipe[profile]'") from error
-    figure = Figure((width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
 
 
 class ClassScores(NamedTuple):
@@ -72,13 +68,6 @@ class Confusion:
         """Returns the pairs that have crops: class, predicted class and number of crops, int64 [n, 3]."""
         return np.stack([*np.divmod(self._pairs, self.classes), self._counts], axis=1)
 
-    def matrix(self, count: int) -> np.ndarray:
-        """Returns the crops of the first `count` classes by the predicted one of these, int64 [count, count]."""
-        truth, predicted, counts = self.pairs().T
-        result, inside = np.zeros((count, count), np.int64), (truth < count) & (predicted < count)
-        result[truth[inside], predicted[inside]] = counts[inside]
-        return result
-
     def by_class(self, names: Sequence[str]) -> list[ClassScores]:
         """Returns the scores of every class; `names` by number, and a number itself beyond them."""
         truth, predicted, counts = self.pairs().T
@@ -103,37 +92,6 @@ class Confusion:
             )
             for number in range(self.classes)
         ]
-
-    def draw(self, names: Sequence[str], title: str, path: Path) -> None:
-        """Draws the matrix to `path`, a row for each class, as shares of the class's crops.
-
-        Raises ConfigError if matplotlib is not installed, or `path` cannot be written.
-        """
-        count = min(self.classes, MOST)
-        matrix = self.matrix(count)
-        side = 3.5 + 0.28 * min(count, NAMED) if count <= NAMED else 9.0
-        figure = open_figure(side + 1.5, side)
-        ax = figure.subplots()
-        ax.spines[["top", "right"]].set_visible(False)
-        shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
-        image = ax.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
-        figure.colorbar(image, ax=ax, shrink=0.8, label="share of the class's crops")
-        ax.set_xlabel("predicted class")
-        ax.set_ylabel("class")
-        of_all = "" if count == self.classes else f"; the first {count} of {self.classes} classes"
-        ax.set_title(plain(f"{title}{of_all}"), loc="left", size=10, parse_math=False)
-        if count <= NAMED:
-            labels = [plain(_short(class_name(names, number))) for number in range(count)]
-            ax.set_xticks(range(count), labels, rotation=90, fontsize=7, parse_math=False)
-            ax.set_yticks(range(count), labels, fontsize=7, parse_math=False)
-        if count <= NUMBERED:
-            for row, column in np.argwhere(matrix):
-                color = "white" if shares[row, column] > 0.5 else "black"
-                ax.text(column, row, str(matrix[row, column]), ha="center", va="center", fontsize=7, color=color)
-        try:
-            figure.savefig(path, dpi=110)
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"cannot write {path}: {error}") from error
 
 
 def class_name(names: Sequence[str], number: int) -> str:
@@ -163,3 +121,70 @@ def as_json(confusion: Confusion, scores: Sequence[ClassScores]) -> dict[str, An
 
 def _short(name: str) -> str:
     return name if len(name) <= 26 else f"{name[:25]}…"
+
+
+def open_test(config: Config, world: World) -> Loader:
+    """Opens the config's test data by name; every rank must call. Raises ConfigError if there is none."""
+    source = open_source(config.data)
+    if not source.has_test():
+        raise ConfigError(
+            "the config has no test data: set data.test_filelist, or with data.source its test_path or test_share"
+        )
+    return Loader(config, "test", world, timeout_s=math.inf, named=True, max_bad_fraction=math.inf)
+
+
+def open_images(config: Config, inputs: Sequence[Path], classes: tuple[str, ...], world: World) -> Loader:
+    """Opens images as the config's test data are, but used whole and all with label 0; every rank must call.
+
+    `inputs` are filelists, folders and images, `classes` the model's. Raises ConfigError if an input has no image.
+    """
+    paths = world.from_rank0(lambda: FileList.joined([read_input(path) for path in inputs]))
+    # The crop follows from the label source if it is not set.
+    test = config.data.for_split("test").model_copy(update={"test_crop": config.data.crop_for("test"), **BY_PATH})
+    data = test.model_copy(update={"batch_size": test.phases[-1][1].batch_size})
+    catalog = images_catalog("test", paths, np.zeros(len(paths), np.int32), classes)
+    catalog = replace(catalog, display_name=" + ".join(map(str, inputs)))
+    catalog = apply_settings(data, catalog, show=world.rank == 0)
+    split = kind_of(paths)(data, catalog, world)
+    config = config.model_copy(update={"data": data})
+    return Loader(config, "test", world, timeout_s=math.inf, named=True, max_bad_fraction=math.inf, data=split)
+
+
+def read_input(path: Path) -> FileList:
+    """Returns the images of a filelist or a folder, or an image itself. Raises ConfigError if there is none."""
+    if path.suffix.lower() in SUFFIXES and not path.is_dir():
+        if not path.is_file():
+            raise ConfigError(f"there is no image {path}")
+        return FileList.of([str(path.absolute())])
+    return read_filelist(path)
+
+
+class Evaluated(NamedTuple):
+    """Result of a test pass over all ranks."""
+
+    scores: Scores
+    confusion: Confusion
+    names: tuple[str, ...]  # class names, by number
+
+
+def evaluate(config: Config, model_path: Path, world: World) -> Evaluated:
+    """Runs the test pass of a saved model over the config's test data; every rank must call.
+
+    Images that are left out are listed in bad_files.txt next to the model. Raises ConfigError if the model cannot be
+    loaded, or was trained on other classes or images; TfpipeError if a file cannot be used.
+    """
+    meaning = read_classes(model_path)
+    loader = open_test(config, world)
+    check_meaning(meaning, model_path, loader.data.classes, config.data)
+    model = load_model(model_path, config)
+    check_outputs(model, model_path, loader.data.outputs)
+    confusion = Confusion(loader.data.outputs)
+
+    def count(_: Any, labels: np.ndarray, predicted: np.ndarray) -> None:
+        confusion.add(labels, predicted)
+
+    with loader:
+        evaluator = Evaluator(loader, loader.data.outputs, model_path.parent, count, show=world.rank == 0)
+        scores = evaluator.run(model)
+    assert scores is not None, "nothing stops the pass"
+    return Evaluated(scores, confusion.over(world), loader.data.classes)

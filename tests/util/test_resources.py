@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tfpipe.util.memory import free_memory, private_memory
+from tfpipe.util.resources import free_memory, private_memory
 
 GB = 10**9
 MEMINFO = "MemTotal: 99000000 kB\nMemFree: 1 kB\nMemAvailable: 50000000 kB\n"

@@ -1,7 +1,8 @@
-"""Measures memory: what a process can still allocate, the machine's or less within a batch job, and what it holds."""
+"""Measures memory, what a process can still allocate and what it holds, and how long its threads wait for CPUs."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,8 +35,7 @@ def free_memory(root: Path = Path("/")) -> int:
 def private_memory(root: Path = Path("/")) -> int:
     """Returns the bytes that this process shares with no other; 0 if the system has no figure.
 
-    Pages of mapped files do not count: the kernel drops them when memory is short, and other processes use the same.
-    `root` contains proc/.
+    Pages of mapped files do not count: the kernel drops them when memory is short. `root` contains proc/.
     """
     try:
         return 1024 * _value(root / "proc/self/smaps_rollup", "Private_Dirty:")
@@ -79,3 +79,17 @@ def _left(group: Path, version: Version) -> Iterator[int]:
 
 def _value(file: Path, name: str) -> int:
     return next(int(line.split()[1]) for line in file.read_text().splitlines() if line.startswith(f"{name} "))
+
+
+def queued_s() -> dict[str, float]:
+    """Returns, by thread, the seconds spent runnable without a CPU so far; empty if the kernel does not report them."""
+    delays_s = {}
+    for thread in os.listdir("/proc/self/task"):
+        with suppress(OSError, ValueError, IndexError), open(f"/proc/self/task/{thread}/schedstat") as file:
+            delays_s[thread] = 1e-9 * int(file.read().split()[1])
+    return delays_s
+
+
+def queued_since(before: Mapping[str, float], now: Mapping[str, float]) -> float:
+    """Returns the seconds of delay between two `queued_s`, summed over the threads that are in both."""
+    return sum(seconds - before[thread] for thread, seconds in now.items() if thread in before)
