@@ -11,18 +11,21 @@ HEAD = """\
 
 <!-- Made by `tfpipe config --markdown > docs/config.md`: change the docstrings in tfpipe/config/ instead. -->
 
-A config is a JSON file; only `data.train_filelist`, or `data.source` in its place, has to be given. A relative path is
-relative to the file. `tfpipe config -c FILE` prints a config with all defaults filled in, `tfpipe config --schema` the
-JSON schema that editors complete from.
+A config is a JSON file that needs one key: `data.train_filelist`, or `data.source` in its place. Relative paths are
+relative to the file. `tfpipe config -c FILE` prints a config with all defaults; `tfpipe config --schema` prints the JSON
+schema that editors complete from.
 
 `--set data.batch_size=64` changes a key for one run; a later `--set` of the same key wins. A value is JSON, or a text
 without quotes: `--set data.cache=/disk`, `--set data.cache=null`, `--set 'data.classes=["cat", "dog"]'`. None, True and
 False are read as null, true and false; an empty value, or a text in spoilt quotes, is an error.
 
-Of two settings that contradict each other, none is ignored: a key that stands twice in the file is an error, and so are
-`data.source` with `data.train_filelist`, or `optimizer.learning_rate` with another `optimizer.args.learning_rate` or
-another rate in `lr_schedule.args`. The error names both, with their values.
+Contradicting settings are an error that names both with their values: a key that stands twice, `data.source` next to
+`data.train_filelist`, or `optimizer.learning_rate` next to another rate in `optimizer.args` or `lr_schedule.args`.
 """
+STEPS = """\
+The steps of `data.augment` and of a view's `augment`, each a name or an object of its name and its arguments. Several
+steps have these keys, with defaults of their own:"""
+TABLE = ["| Key | Type | Default | Meaning |", "|---|---|---|---|"]
 BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
 
 Schema = dict[str, Any]
@@ -36,14 +39,35 @@ def markdown() -> str:
     for path, name in groups:
         # The shortest path: "data.layout", not "data.targets.masks".
         headings[name] = min(headings.get(name, path), path, key=lambda text: (text.count("."), len(text)))
-    described = (_render(path, root["$defs"][name], headings) for path, name in groups if headings[name] == path)
-    return "\n".join([HEAD, *described])
+    unions: dict[str, list[Schema]] = {}
+    for name, heading in headings.items():
+        if " " in heading:
+            unions.setdefault(heading.partition(" ")[0], []).append(root["$defs"][name])
+    sections = [HEAD]
+    for path, name in groups:
+        if headings[name] != path:
+            continue
+        union = path.partition(" ")[0]
+        shared = shared_keys(unions.get(union, []))
+        if shared and unions[union][0] is root["$defs"][name]:
+            sections.append(_render_union(union, unions[union], headings, shared))
+        sections.append(_render(path, root["$defs"][name], headings, shared))
+    return "\n".join(sections)
+
+
+def shared_keys(members: list[Schema]) -> set[str]:
+    """Returns the keys that several members of a union have, all with one type and one meaning."""
+    rows: dict[str, list[str]] = {}
+    for group in members:
+        for key, schema in group["properties"].items():
+            rows.setdefault(key, []).append(json.dumps({**schema, "default": None}))
+    return {key for key, texts in rows.items() if key != "name" and len(texts) > 1 and len({*texts}) == 1}
 
 
 def _groups(path: str, schema: Schema, known: dict[str, Schema]) -> Iterator[tuple[str, str]]:
     """Yields path and name of the sections within a key, starting with its own.
 
-    A path is e.g. "data.parallel", or "data.train_filelist[]" for the elements of a list.
+    A path is e.g. "data.parallel", "data.train_filelist[]" for the elements of a list, or "data.augment[] RandAugment".
     """
     for member in _members(schema):
         if "$ref" in member:
@@ -62,34 +86,37 @@ def _name(schema: Schema) -> str:
     return name
 
 
-def _render(path: str, group: Schema, headings: dict[str, str]) -> str:
-    return "\n".join(
-        [
-            f"{'###' if '.' in path else '##'} {path}",
-            "",
-            group["description"],
-            "",
-            "| Key | Type | Default | Meaning |",
-            "|---|---|---|---|",
-            # The name of a step is in its heading.
-            *(_row(group, key, headings) for key in group["properties"] if key != "name" or " " not in path),
-            "",
-        ]
-    )
+def _render(path: str, group: Schema, headings: dict[str, str], shared: set[str]) -> str:
+    """Returns a section: its table, and the defaults of the keys that the union's section describes."""
+    # The name of a step is in its heading.
+    keys = [key for key in group["properties"] if key not in shared and (key != "name" or " " not in path)]
+    defaults = [f"`{key}`: {_default(group, key)}" for key in group["properties"] if key in shared]
+    table = [*TABLE, *(_row(group, key, headings, _default(group, key)) for key in keys), ""] if keys else []
+    described = [group["description"], *([f"Defaults: {', '.join(defaults)}."] if defaults else [])]
+    return "\n".join([f"{'###' if '.' in path else '##'} {path}", "", " ".join(described), "", *table])
 
 
-def _row(group: Schema, key: str, headings: dict[str, str]) -> str:
+def _render_union(path: str, members: list[Schema], headings: dict[str, str], shared: set[str]) -> str:
+    """Returns the section of what the members of a union share."""
+    owners = {key: group for group in members for key in group["properties"] if key in shared}
+    rows = [_row(group, key, headings, "by step") for key, group in owners.items()]
+    return "\n".join([f"### {path}", "", STEPS, "", *TABLE, *rows, ""])
+
+
+def _row(group: Schema, key: str, headings: dict[str, str], default: str) -> str:
     schema = group["properties"][key]
-    members = _members(schema)
-    types = " or ".join(_type(member, headings) for member in members)
-    if key in group.get("required", []):
-        default = "required"
-    elif isinstance(schema["default"], dict) and any("$ref" in member for member in members):
-        default = "as there"
-    else:
-        default = f"`{json.dumps(schema['default'])}`"
+    types = " or ".join(_type(member, headings) for member in _members(schema))
     meaning = " ".join(schema.get("description", "").split())
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in (f"`{key}`", types, default, meaning)) + " |"
+
+
+def _default(group: Schema, key: str) -> str:
+    schema = group["properties"][key]
+    if key in group.get("required", []):
+        return "required"
+    if isinstance(schema["default"], dict) and any("$ref" in member for member in _members(schema)):
+        return "as there"
+    return f"`{json.dumps(schema['default'])}`"
 
 
 def _type(schema: Schema, headings: dict[str, str]) -> str:
@@ -102,9 +129,13 @@ def _type(schema: Schema, headings: dict[str, str]) -> str:
     if schema.get("type") == "array":
         places = schema.get("prefixItems")
         if places:
-            return "[" + ", ".join(_type(item, headings) for item in places) + "]"
-        several = ", " if "oneOf" in schema["items"] else " or "
-        return "list of " + several.join(_type(member, headings) for member in _members(schema["items"]))
+            types = [_type(item, headings) for item in places]
+            return f"[{len(types)} x {types[0]}]" if len({*types}) == 1 else f"[{', '.join(types)}]"
+        items = _members(schema["items"])
+        if "oneOf" in schema["items"]:
+            union = headings[_name(items[0])].partition(" ")[0]
+            return f"list of [steps](#{anchor(union)})"
+        return "list of " + " or ".join(_type(member, headings) for member in items)
     bounds = " and ".join(f"{sign} {schema[name]}" for name, sign in BOUNDS.items() if name in schema)
     return f"{schema.get('format', schema.get('type', 'anything'))} {bounds}".strip()
 
