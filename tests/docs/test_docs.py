@@ -30,9 +30,9 @@ DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "jobs/README.md",
-    ROOT / "profiles/README.md",
+    *sorted((ROOT / "profiles").glob("*.md")),
 ]
 PROGRAM = re.compile(r"(?:^|[\s/])(tfpipe|train\.py)(?=\s|$)")
 # What a key of `data` cannot be without, which the text around it says.
@@ -232,7 +232,7 @@ def test_the_reference_has_every_key_of_every_section() -> None:
     wanted["name"] -= len(steps)
     for key in shared_keys(steps):
         wanted[key] -= sum(key in step["properties"] for step in steps) - 1
-    assert shared_keys(steps) >= {"p", "fill", "interpolation"}
+    assert shared_keys(steps).keys() >= {"p", "fill", "interpolation"}
     assert Counter(rows) == wanted
     assert {"## data", "### data.parallel", "### data.train_filelist[]", "### training.checkpoint"} <= set(
         markdown().splitlines()
