@@ -12,8 +12,8 @@ HEAD = """\
 <!-- Made by `tfpipe config --markdown > docs/config.md`: change the docstrings in tfpipe/config/ instead. -->
 
 A config is a JSON file that needs one key: `data.train_filelist`, or `data.source` in its place. Relative paths are
-relative to the file. `tfpipe config -c FILE` prints a config with all defaults; `tfpipe config --schema` prints the JSON
-schema that editors complete from.
+relative to the file. `tfpipe config -c FILE` prints a config with all defaults; `tfpipe config --schema` prints the
+JSON schema that editors complete from.
 
 `--set data.batch_size=64` changes a key for one run; a later `--set` of the same key wins. A value is JSON, or a text
 without quotes: `--set data.cache=/disk`, `--set data.cache=null`, `--set 'data.classes=["cat", "dog"]'`. None, True and
@@ -22,10 +22,7 @@ False are read as null, true and false; an empty value, or a text in spoilt quot
 Contradicting settings are an error that names both with their values: a key that stands twice, `data.source` next to
 `data.train_filelist`, or `optimizer.learning_rate` next to another rate in `optimizer.args` or `lr_schedule.args`.
 """
-STEPS = """\
-The steps of `data.augment` and of a view's `augment`, each a name or an object of its name and its arguments. Several
-steps have these keys, with defaults of their own:"""
-TABLE = ["| Key | Type | Default | Meaning |", "|---|---|---|---|"]
+STEPS = "A step is a name, or an object of its name and its arguments. Several steps have these keys:"
 BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
 
 Schema = dict[str, Any]
@@ -39,32 +36,24 @@ def markdown() -> str:
     for path, name in groups:
         # The shortest path: "data.layout", not "data.targets.masks".
         headings[name] = min(headings.get(name, path), path, key=lambda text: (text.count("."), len(text)))
-    unions: dict[str, list[Schema]] = {}
-    for name, heading in headings.items():
-        if " " in heading:
-            unions.setdefault(heading.partition(" ")[0], []).append(root["$defs"][name])
-    sections = [HEAD]
-    for path, name in groups:
-        if headings[name] != path:
-            continue
-        union = path.partition(" ")[0]
-        shared = shared_keys(unions.get(union, []))
-        if shared and unions[union][0] is root["$defs"][name]:
-            sections.append(_render_union(union, unions[union], headings, shared))
-        sections.append(_render(path, root["$defs"][name], headings, shared))
-    return "\n".join(sections)
+    steps = [name for name, heading in headings.items() if " " in heading]
+    shared = shared_keys([root["$defs"][name] for name in steps])
+    sections = {name: _render(path, root["$defs"][name], headings, shared) for name, path in headings.items()}
+    common = _render(headings[steps[0]].split()[0], {"description": STEPS, "properties": shared}, headings, {})
+    sections[steps[0]] = f"{common}\n{sections[steps[0]]}"
+    return "\n".join([HEAD, *(sections[name] for path, name in groups if headings[name] == path)])
 
 
-def shared_keys(members: list[Schema]) -> set[str]:
-    """Returns the keys that several members of a union have, all with one type and one meaning."""
-    rows: dict[str, list[str]] = {}
-    for group in members:
-        for key, schema in group["properties"].items():
-            rows.setdefault(key, []).append(json.dumps({**schema, "default": None}))
-    return {key for key, texts in rows.items() if key != "name" and len(texts) > 1 and len({*texts}) == 1}
+def shared_keys(steps: list[Schema]) -> dict[str, Schema]:
+    """Returns the keys that several steps have, all with one type and one meaning, without their defaults."""
+    same: dict[str, list[Schema]] = {}
+    for key, schema in ((key, dict(schema)) for step in steps for key, schema in step["properties"].items()):
+        schema.pop("default", None)
+        same.setdefault(key, []).append(schema)
+    return {key: first for key, (first, *rest) in same.items() if rest and all(other == first for other in rest)}
 
 
-def _groups(path: str, schema: Schema, known: dict[str, Schema]) -> Iterator[tuple[str, str]]:
+def _groups(path: str, schema: Schema, schemas: dict[str, Schema]) -> Iterator[tuple[str, str]]:
     """Yields path and name of the sections within a key, starting with its own.
 
     A path is e.g. "data.parallel", "data.train_filelist[]" for the elements of a list, or "data.augment[] RandAugment".
@@ -74,10 +63,10 @@ def _groups(path: str, schema: Schema, known: dict[str, Schema]) -> Iterator[tup
             name = _name(member)
             # Members of a union that is told apart by names: each has a group of its own.
             yield f"{path} {name}" if "oneOf" in schema else path, name
-            for key, inner in known[name]["properties"].items():
-                yield from _groups(f"{path}.{key}", inner, known)
+            for key, inner in schemas[name]["properties"].items():
+                yield from _groups(f"{path}.{key}", inner, schemas)
         elif isinstance(member.get("items"), dict):
-            yield from _groups(f"{path}[]", member["items"], known)
+            yield from _groups(f"{path}[]", member["items"], schemas)
 
 
 def _name(schema: Schema) -> str:
@@ -86,34 +75,31 @@ def _name(schema: Schema) -> str:
     return name
 
 
-def _render(path: str, group: Schema, headings: dict[str, str], shared: set[str]) -> str:
-    """Returns a section: its table, and the defaults of the keys that the union's section describes."""
-    # The name of a step is in its heading.
-    keys = [key for key in group["properties"] if key not in shared and (key != "name" or " " not in path)]
-    defaults = [f"`{key}`: {_default(group, key)}" for key in group["properties"] if key in shared]
-    table = [*TABLE, *(_row(group, key, headings, _default(group, key)) for key in keys), ""] if keys else []
-    described = [group["description"], *([f"Defaults: {', '.join(defaults)}."] if defaults else [])]
-    return "\n".join([f"{'###' if '.' in path else '##'} {path}", "", " ".join(described), "", *table])
+def _render(path: str, group: Schema, headings: dict[str, str], shared: dict[str, Schema]) -> str:
+    # The name of a step is in its heading; of the keys that steps share it has the defaults alone.
+    keys = [key for key in group["properties"] if " " not in path or key not in {"name", *shared}]
+    defaults = [f"`{key}`: {_default(group, key)}" for key in group["properties"] if " " in path and key in shared]
+    lines = [f"{'###' if '.' in path else '##'} {path}", "", group["description"]]
+    lines[-1] += f" Defaults: {', '.join(defaults)}." if defaults else ""
+    if keys:
+        lines += ["", "| Key | Type | Default | Meaning |", "|---|---|---|---|"]
+    return "\n".join([*lines, *(_row(group, key, headings) for key in keys), ""])
 
 
-def _render_union(path: str, members: list[Schema], headings: dict[str, str], shared: set[str]) -> str:
-    """Returns the section of what the members of a union share."""
-    owners = {key: group for group in members for key in group["properties"] if key in shared}
-    rows = [_row(group, key, headings, "by step") for key, group in owners.items()]
-    return "\n".join([f"### {path}", "", STEPS, "", *TABLE, *rows, ""])
-
-
-def _row(group: Schema, key: str, headings: dict[str, str], default: str) -> str:
+def _row(group: Schema, key: str, headings: dict[str, str]) -> str:
     schema = group["properties"][key]
     types = " or ".join(_type(member, headings) for member in _members(schema))
     meaning = " ".join(schema.get("description", "").split())
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in (f"`{key}`", types, default, meaning)) + " |"
+    cells = (f"`{key}`", types, _default(group, key), meaning)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _default(group: Schema, key: str) -> str:
     schema = group["properties"][key]
     if key in group.get("required", []):
         return "required"
+    if "default" not in schema:
+        return "by step"
     if isinstance(schema["default"], dict) and any("$ref" in member for member in _members(schema)):
         return "as there"
     return f"`{json.dumps(schema['default'])}`"
@@ -136,7 +122,7 @@ def _type(schema: Schema, headings: dict[str, str]) -> str:
             union = headings[_name(items[0])].partition(" ")[0]
             return f"list of [steps](#{anchor(union)})"
         return "list of " + " or ".join(_type(member, headings) for member in items)
-    bounds = " and ".join(f"{sign} {schema[name]}" for name, sign in BOUNDS.items() if name in schema)
+    bounds = " and ".join(f"{sign} {schema[name]:.6g}" for name, sign in BOUNDS.items() if name in schema)
     return f"{schema.get('format', schema.get('type', 'anything'))} {bounds}".strip()
 
 

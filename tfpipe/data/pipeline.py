@@ -178,7 +178,7 @@ def crop(dataset: tf.data.Dataset, data: Split, decoder: Decoder | None = None) 
     """
     config, catalog = data.config, data.catalog
     flip = [data.training and view.flips for view in config.by_view]
-    known = known_targets(catalog, sent=config.service is not None)
+    targets_of = known_targets(catalog, sent=config.service is not None)
     decoder = decoder or choose_decoder(config, catalog.split)
     entries = known_entries(config, catalog, show=data.world.rank == 0)
     augment = [choose_augment(view, training=data.training) for view in config.by_view]
@@ -192,11 +192,11 @@ def crop(dataset: tf.data.Dataset, data: Split, decoder: Decoder | None = None) 
     def cut(encoded: Encoded) -> CropBatch:
         visit, sizes = encoded.visit, decoder.sizes(encoded.jpeg, encoded.size)
         with tf.name_scope("parse"):
-            if known is None:
+            if targets_of is None:
                 files = (encoded.xml, encoded.xml_path, encoded.label, sizes, encoded.jpeg)
                 targets = parse_targets(*files, catalog.classes)
             else:
-                targets = known.checked(visit.item, sizes, encoded.jpeg)
+                targets = targets_of.checked(visit.item, sizes, encoded.jpeg)
         with tf.name_scope("crop"):
             chosen = choose_windows(targets, sizes, visit.position, config, catalog.split, data.crops_objects)
             windows = mark_decode(from_first(chosen, visit.first_crop), visit.position)
@@ -259,8 +259,7 @@ def _mixes(data: Split) -> bool:
 
 
 def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -> tf.data.Dataset:
-    """Converts batched `Crops` to tuples (images, labels[, positions]), images to `data.dtype`, floats in [0, 1]
-    or normalised."""
+    """Converts batched `Crops` to tuples (images, labels[, positions]), with images of `data.dtype`."""
 
     def flat(crops: Crops) -> tuple[tf.Tensor, ...]:
         batch = _finished(crops, config)
@@ -280,8 +279,7 @@ def _finished(crops: Crops, config: DataConfig) -> Batch:
 def transform(dataset: tf.data.Dataset, config: DataConfig) -> tf.data.Dataset:
     """Applies the user's function `data.transform`, if set, to the images and labels of each batch.
 
-    Elements are `Batch`, or tuples of images, labels and others, which stay. Raises ConfigError if the function returns
-    what Keras cannot take.
+    Elements are `Batch`, or tuples of images, labels and others, which stay. Raises ConfigError if Keras refuses it.
     """
     if config.transform is None:
         return dataset
