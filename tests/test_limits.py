@@ -8,7 +8,7 @@ from tests.support import full
 from tests.support.commands import ROOT
 from tests.support.limits import EXCEPTIONS, GATE_CPU_S, KEYS, LINES, MOST, beyond, beyond_in_gate
 
-TRIPLES, ORDER, ASKED = MOST
+TRIPLES, PARTICIPLES, FRAGMENTS, ORDER, ASKED = MOST
 TAKES = 'def f{}(data: "DataConfig | None", world, *, catalog: "Catalog") -> None: ...\n'
 
 PLANTED = {
@@ -27,6 +27,14 @@ PLANTED = {
     "the three together": (
         {"a.py": "".join(map(TAKES.format, range(MOST[TRIPLES] + 1)))},
         f"{TRIPLES}: {MOST[TRIPLES] + 1}, more than {MOST[TRIPLES]}:\n  tfpipe/a.py:f0 1",
+    ),
+    "participles as names": (
+        {"a.py": "def f(own): ...\n" + "found = 0\n" * MOST[PARTICIPLES]},
+        f"{PARTICIPLES}: {MOST[PARTICIPLES] + 1}, more than",
+    ),
+    "fragments": (
+        {"a.py": f'"""{"None: nothing. " * (MOST[FRAGMENTS] + 1)}"""\n'},
+        f"{FRAGMENTS}: {MOST[FRAGMENTS] + 1}, more than",
     ),
     "the order again": ({"a.py": "a.order(b)\n" * (MOST[ORDER] + 1)}, f"{ORDER}: {MOST[ORDER] + 1}, more than"),
     "a catalog's source": (

@@ -218,7 +218,7 @@ def test_two_ranks_train_as_one_process_of_twice_the_batch(sample: SampleData, t
     """The same global batches, so the same weights, with a model free of batch statistics, with Horovod and without.
 
     The one process is a rank under mpirun, too: it needs no Horovod. XLA compiles the step of the ranks without it. A
-    short epoch: over a long one at a high rate, float32 rounding tips a ReLU sooner or later (profiles/README.md).
+    short epoch: over a long one at a high rate, float32 rounding tips a ReLU sooner or later (profiles/training.md).
     """
     sections = {
         "data": {"crop": "random_resized", "test_filelist": None},

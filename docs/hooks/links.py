@@ -15,7 +15,10 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = "docs/"
-OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "jobs/README.md", "profiles/README.md")
+OUTSIDE = (
+    *("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "jobs/README.md"),
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "profiles").glob("*.md")),
+)
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[([^\[\]]*)\]\(([^()\s]+)\)")
 

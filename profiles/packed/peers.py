@@ -1,7 +1,7 @@
 """The rows that read each format in the peers' Python: batches of 128 shuffled crops, pixels and labels.
 
 Each is a function of the crops, of whether they are raw, and of how many passes and threads. Of what a loader's
-documentation offers, the fastest here is taken; profiles/README.md says what else was tried.
+documentation offers, the fastest here is taken; profiles/peers.md says how.
 """
 
 from collections import deque

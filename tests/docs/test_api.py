@@ -17,7 +17,7 @@ API = ROOT / "docs/api.md"
 def test_there_is_an_example_for_each_public_name() -> None:
     code = "\n".join(blocks(API, "python"))
     used = {*re.findall(r"\btfpipe\.(\w+)", code), *re.findall(r"from tfpipe import (\w+)", code)}
-    inherited = {"Source", "TfpipeError"}  # a protocol, which docs/data.md has an example of; the base of ConfigError
+    inherited = {"Source", "TfpipeError"}  # shown in docs/data/own.md; the base of ConfigError
     assert {*tfpipe.__all__} - inherited <= used
 
 

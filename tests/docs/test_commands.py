@@ -18,10 +18,10 @@ from tfpipe import World, load_config
 from tfpipe.data.catalog.filelist import scan, write_filelist
 from tfpipe.prepare.index import build_index
 
-# Those of profiles/README.md run at their smallest size: tests/profiles/test_commands.py.
+# Those of profiles/*.md run at their smallest size: tests/profiles/test_commands.py.
 DOCUMENTS = {
     str(path.relative_to(ROOT)): path
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "jobs/README.md")
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "jobs/README.md")
     if commands(path)
 }
 

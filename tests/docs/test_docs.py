@@ -22,7 +22,7 @@ from tests.support.sample import SampleData
 from tfpipe.cli import program
 from tfpipe.config import Config, load_config
 from tfpipe.config.messages import known_paths
-from tfpipe.config.reference import anchor, markdown
+from tfpipe.config.reference import anchor, markdown, shared_keys
 from tfpipe.data.catalog.index import ODD, SCHEMA
 from tfpipe.errors import ConfigError
 
@@ -30,9 +30,9 @@ DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "jobs/README.md",
-    ROOT / "profiles/README.md",
+    *sorted((ROOT / "profiles").glob("*.md")),
 ]
 PROGRAM = re.compile(r"(?:^|[\s/])(tfpipe|train\.py)(?=\s|$)")
 # What a key of `data` cannot be without, which the text around it says.
@@ -227,8 +227,12 @@ def test_the_reference_has_every_key_of_every_section() -> None:
     rows = re.findall(r"^\| `(\w+)` \| .+ \| .+ \| .+ \|$", markdown(), re.MULTILINE)
     schema = Config.model_json_schema()
     wanted = Counter(key for each in schema["$defs"].values() for key in each["properties"])
-    # The names of steps are in their headings.
-    wanted["name"] -= sum("const" in each["properties"].get("name", {}) for each in schema["$defs"].values())
+    # The names of steps are in their headings, and what several steps share stands once.
+    steps = [each for each in schema["$defs"].values() if "const" in each["properties"].get("name", {})]
+    wanted["name"] -= len(steps)
+    for key in shared_keys(steps):
+        wanted[key] -= sum(key in step["properties"] for step in steps) - 1
+    assert shared_keys(steps).keys() >= {"p", "fill", "interpolation"}
     assert Counter(rows) == wanted
     assert {"## data", "### data.parallel", "### data.train_filelist[]", "### training.checkpoint"} <= set(
         markdown().splitlines()

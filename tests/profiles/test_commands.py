@@ -1,4 +1,4 @@
-"""Every command that profiles/README.md, README.md's table and docs/ measure with runs, at its smallest size."""
+"""Every command that profiles/*.md, README.md's table and docs/ measure with runs, at its smallest size."""
 
 import re
 import shutil
@@ -17,7 +17,8 @@ pytestmark = pytest.mark.full("takes minutes, and no part of tfpipe is tested th
 
 WAIT_S = 300
 PROFILES = ROOT / "profiles"
-DOCUMENTS = [PROFILES / "README.md", ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = sorted(PROFILES.glob("*.md"))
+DOCUMENTS = [*PAGES, ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 STAND_INS = Path(__file__).parent / "stand_ins"
 
 # A model that is traced in no time, small crops.
@@ -108,7 +109,7 @@ CANNOT = {
     "profiles/packed/read_by_others.py": "takes DALI and tf-models-official: test_what_is_missing_is_told",
     "make train": "test_main_job.py",
     "make test": "runs this; docs/test_docs.py looks its words up",
-    "train.py -c configs/bccd.json": "docs/test_commands.py follows docs/data.md, with a stand-in of BCCD",
+    "train.py -c configs/bccd.json": "docs/test_commands.py follows docs/data/filelists.md, with a stand-in of BCCD",
     "apt-get install": "installs from the network",
     "pip install": "installs from the network",
 }
@@ -142,8 +143,9 @@ def inline_code(path: Path) -> Iterator[str]:
 
 
 def documented() -> list[str]:
-    """Returns the commands of profiles/README.md and of README.md's table, and all that run a script of profiles/."""
-    found = [*code_blocks(DOCUMENTS[0]), *(cell for path in DOCUMENTS[:2] for cell in table_cells(path))]
+    """Returns the commands of profiles/*.md and of README.md's table, and all that run a script of profiles/."""
+    found = [command for path in PAGES for command in code_blocks(path)]
+    found += [cell for path in (*PAGES, ROOT / "README.md") for cell in table_cells(path)]
     for path in DOCUMENTS:
         found += inline_code(path)
         found += (command for command in code_blocks(path) if "profiles/" in command)

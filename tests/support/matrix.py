@@ -21,9 +21,9 @@ COMPLETE = "the complete result, as without the fault"
 NO_RESULT = "no result; the next start does all again"
 GOES_ON = "no result; the next start resumes after what is done"
 FOUND = "a report that counts 1 image"
-SAVED = "a checkpoint; `--resume` continues"
+SAVED = "a checkpoint; `--resume` resumes"
 REPORTED = "the report on stdout, and a JSON file that is not whole"
-RESUMES = "the run's directory; `--resume auto` continues"
+RESUMES = "the run's directory; `--resume auto` resumes"
 
 
 class Row(NamedTuple):
@@ -106,10 +106,17 @@ def cells() -> list[tuple[Row, str]]:
 
 
 def markdown() -> str:
-    """Returns the table as it stands in docs/faults.md."""
+    """Returns the table as it stands in docs/faults.md, with the messages and the outcomes below it."""
+    messages = list(dict.fromkeys(row.says for row in ROWS if row.says))
+    outcomes = dict(zip(dict.fromkeys(row.left for row in ROWS), "ABCDEFGH", strict=False))
     lines = ["| Fault | Tool | Code | Message | Afterwards | Ends |", "|---|---|---|---|---|---|"]
+    fault = ""
     for row in ROWS:
-        says = f"`{row.says}`" if row.says else "none"
-        words = (FAULTS[row.fault], ", ".join(row.tools), str(row.code), says, row.left, row.ends)
+        says = str(messages.index(row.says) + 1) if row.says else "none"
+        name = FAULTS[row.fault] if row.fault != fault else ""
+        words = (name, ", ".join(row.tools), str(row.code), says, outcomes[row.left], row.ends)
         lines.append(f"| {' | '.join(words)} |")
+        fault = row.fault
+    lines += ["", "Afterwards:", "", *(f"- **{letter}**: {left}" for left, letter in outcomes.items())]
+    lines += ["", "Messages:", "", *(f"{number}. `{says}`" for number, says in enumerate(messages, start=1))]
     return "\n".join(lines) + "\n"

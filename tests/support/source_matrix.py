@@ -90,10 +90,12 @@ def cells() -> list[tuple[Row, str]]:
 
 
 def markdown() -> str:
-    """Returns the table as it stands in docs/sources.md."""
+    """Returns the table as it stands in docs/sources.md: the largest group of a fault's sources comes last."""
     lines = ["| Data | Source | What happens | Message or reason |", "|---|---|---|---|"]
-    for row in ROWS:
-        says = f"`{row.says}`" if row.outcome in ("refused", "found", "verified") else row.says
-        sources = ", ".join(SOURCES[source] for source in row.sources)
-        lines.append(f"| {FAULTS[row.fault]} | {sources} | {OUTCOMES[row.outcome]} | {says} |")
+    for fault, name in FAULTS.items():
+        rows = sorted((row for row in ROWS if row.fault == fault), key=lambda row: len(row.sources))
+        names = ["; ".join(SOURCES[source] for source in row.sources) for row in rows[:-1]]
+        for row, sources in zip(rows, [*names, "the others" if names else "all"], strict=True):
+            says = f"`{row.says}`" if row.outcome in ("refused", "found", "verified") else row.says
+            lines.append(f"| {name if row is rows[0] else ''} | {sources} | {OUTCOMES[row.outcome]} | {says} |")
     return "\n".join(lines) + "\n"

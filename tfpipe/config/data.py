@@ -116,7 +116,7 @@ class DataConfig(Section):
     and Keras' directory loader do, and the weights of keras.applications were trained with. "antialias": bilinear with
     antialiasing, Pillow's BILINEAR: what torchvision, DALI and jax.image do. "bicubic": Pillow's BICUBIC, antialiased
     too, as in timm. "area": the mean over the area that a pixel covers; where a crop is enlarged, nearly the nearest
-    pixel. Which to choose: docs/data.md."""
+    pixel. Which to choose: docs/crops.md."""
     decoder: Literal["native", "graph"] = "native"
     """Decoder of JPEGs. "native": tfpipe's own, in C, which decodes only the parts of an image that its crops need.
     "graph": TensorFlow's ops, which are slower. Both run without the GIL, and give the same pixels."""

@@ -11,18 +11,18 @@ HEAD = """\
 
 <!-- Made by `tfpipe config --markdown > docs/config.md`: change the docstrings in tfpipe/config/ instead. -->
 
-A config is a JSON file; only `data.train_filelist`, or `data.source` in its place, has to be given. A relative path is
-relative to the file. `tfpipe config -c FILE` prints a config with all defaults filled in, `tfpipe config --schema` the
+A config is a JSON file that needs one key: `data.train_filelist`, or `data.source` in its place. Relative paths are
+relative to the file. `tfpipe config -c FILE` prints a config with all defaults; `tfpipe config --schema` prints the
 JSON schema that editors complete from.
 
 `--set data.batch_size=64` changes a key for one run; a later `--set` of the same key wins. A value is JSON, or a text
 without quotes: `--set data.cache=/disk`, `--set data.cache=null`, `--set 'data.classes=["cat", "dog"]'`. None, True and
 False are read as null, true and false; an empty value, or a text in spoilt quotes, is an error.
 
-Of two settings that contradict each other, none is ignored: a key that stands twice in the file is an error, and so are
-`data.source` with `data.train_filelist`, or `optimizer.learning_rate` with another `optimizer.args.learning_rate` or
-another rate in `lr_schedule.args`. The error names both, with their values.
+Contradicting settings are an error that names both with their values: a key that stands twice, `data.source` next to
+`data.train_filelist`, or `optimizer.learning_rate` next to another rate in `optimizer.args` or `lr_schedule.args`.
 """
+STEPS = "A step is a name, or an object of its name and its arguments. Several steps have these keys:"
 BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
 
 Schema = dict[str, Any]
@@ -36,24 +36,37 @@ def markdown() -> str:
     for path, name in groups:
         # The shortest path: "data.layout", not "data.targets.masks".
         headings[name] = min(headings.get(name, path), path, key=lambda text: (text.count("."), len(text)))
-    described = (_render(path, root["$defs"][name], headings) for path, name in groups if headings[name] == path)
-    return "\n".join([HEAD, *described])
+    steps = [name for name, heading in headings.items() if " " in heading]
+    shared = shared_keys([root["$defs"][name] for name in steps])
+    sections = {name: _render(path, root["$defs"][name], headings, shared) for name, path in headings.items()}
+    common = _render(headings[steps[0]].split()[0], {"description": STEPS, "properties": shared}, headings, {})
+    sections[steps[0]] = f"{common}\n{sections[steps[0]]}"
+    return "\n".join([HEAD, *(sections[name] for path, name in groups if headings[name] == path)])
 
 
-def _groups(path: str, schema: Schema, sections: dict[str, Schema]) -> Iterator[tuple[str, str]]:
+def shared_keys(steps: list[Schema]) -> dict[str, Schema]:
+    """Returns the keys that several steps have, all with one type and one meaning, without their defaults."""
+    same: dict[str, list[Schema]] = {}
+    for key, schema in ((key, dict(schema)) for step in steps for key, schema in step["properties"].items()):
+        schema.pop("default", None)
+        same.setdefault(key, []).append(schema)
+    return {key: first for key, (first, *rest) in same.items() if rest and all(other == first for other in rest)}
+
+
+def _groups(path: str, schema: Schema, schemas: dict[str, Schema]) -> Iterator[tuple[str, str]]:
     """Yields path and name of the sections within a key, starting with its own.
 
-    A path is e.g. "data.parallel", or "data.train_filelist[]" for the elements of a list.
+    A path is e.g. "data.parallel", "data.train_filelist[]" for the elements of a list, or "data.augment[] RandAugment".
     """
     for member in _members(schema):
         if "$ref" in member:
             name = _name(member)
             # Members of a union that is told apart by names: each has a group of its own.
             yield f"{path} {name}" if "oneOf" in schema else path, name
-            for key, inner in sections[name]["properties"].items():
-                yield from _groups(f"{path}.{key}", inner, sections)
+            for key, inner in schemas[name]["properties"].items():
+                yield from _groups(f"{path}.{key}", inner, schemas)
         elif isinstance(member.get("items"), dict):
-            yield from _groups(f"{path}[]", member["items"], sections)
+            yield from _groups(f"{path}[]", member["items"], schemas)
 
 
 def _name(schema: Schema) -> str:
@@ -62,34 +75,34 @@ def _name(schema: Schema) -> str:
     return name
 
 
-def _render(path: str, group: Schema, headings: dict[str, str]) -> str:
-    return "\n".join(
-        [
-            f"{'###' if '.' in path else '##'} {path}",
-            "",
-            group["description"],
-            "",
-            "| Key | Type | Default | Meaning |",
-            "|---|---|---|---|",
-            # The name of a step is in its heading.
-            *(_row(group, key, headings) for key in group["properties"] if key != "name" or " " not in path),
-            "",
-        ]
-    )
+def _render(path: str, group: Schema, headings: dict[str, str], shared: dict[str, Schema]) -> str:
+    # The name of a step is in its heading; of the keys that steps share it has the defaults alone.
+    keys = [key for key in group["properties"] if " " not in path or key not in {"name", *shared}]
+    defaults = [f"`{key}`: {_default(group, key)}" for key in group["properties"] if " " in path and key in shared]
+    lines = [f"{'###' if '.' in path else '##'} {path}", "", group["description"]]
+    lines[-1] += f" Defaults: {', '.join(defaults)}." if defaults else ""
+    if keys:
+        lines += ["", "| Key | Type | Default | Meaning |", "|---|---|---|---|"]
+    return "\n".join([*lines, *(_row(group, key, headings) for key in keys), ""])
 
 
 def _row(group: Schema, key: str, headings: dict[str, str]) -> str:
     schema = group["properties"][key]
-    members = _members(schema)
-    types = " or ".join(_type(member, headings) for member in members)
-    if key in group.get("required", []):
-        default = "required"
-    elif isinstance(schema["default"], dict) and any("$ref" in member for member in members):
-        default = "as there"
-    else:
-        default = f"`{json.dumps(schema['default'])}`"
+    types = " or ".join(_type(member, headings) for member in _members(schema))
     meaning = " ".join(schema.get("description", "").split())
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in (f"`{key}`", types, default, meaning)) + " |"
+    cells = (f"`{key}`", types, _default(group, key), meaning)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _default(group: Schema, key: str) -> str:
+    schema = group["properties"][key]
+    if key in group.get("required", []):
+        return "required"
+    if "default" not in schema:
+        return "by step"
+    if isinstance(schema["default"], dict) and any("$ref" in member for member in _members(schema)):
+        return "as there"
+    return f"`{json.dumps(schema['default'])}`"
 
 
 def _type(schema: Schema, headings: dict[str, str]) -> str:
@@ -102,10 +115,14 @@ def _type(schema: Schema, headings: dict[str, str]) -> str:
     if schema.get("type") == "array":
         places = schema.get("prefixItems")
         if places:
-            return "[" + ", ".join(_type(item, headings) for item in places) + "]"
-        several = ", " if "oneOf" in schema["items"] else " or "
-        return "list of " + several.join(_type(member, headings) for member in _members(schema["items"]))
-    bounds = " and ".join(f"{sign} {schema[name]}" for name, sign in BOUNDS.items() if name in schema)
+            types = [_type(item, headings) for item in places]
+            return f"[{len(types)} x {types[0]}]" if len({*types}) == 1 else f"[{', '.join(types)}]"
+        items = _members(schema["items"])
+        if "oneOf" in schema["items"]:
+            union = headings[_name(items[0])].partition(" ")[0]
+            return f"list of [steps](#{anchor(union)})"
+        return "list of " + " or ".join(_type(member, headings) for member in items)
+    bounds = " and ".join(f"{sign} {schema[name]:.6g}" for name, sign in BOUNDS.items() if name in schema)
     return f"{schema.get('format', schema.get('type', 'anything'))} {bounds}".strip()
 
 

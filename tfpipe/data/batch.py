@@ -69,9 +69,9 @@ def transformed(function: Callable[..., Any], name: str, images: Any, labels: An
             raise refuse(f"{where} has the type {leaf.dtype.name}, which only TensorFlow knows")
         if leaf.shape.rank == 0:
             raise refuse(f"{where} has no batch dimension")
-        rows, known = first.shape[0], None if leaf.shape.rank is None else leaf.shape[0]
-        if None not in (rows, known) and rows != known:
-            raise refuse(f"{where} has {known} rows, and the batch has {rows} crops")
+        crops, rows = first.shape[0], None if leaf.shape.rank is None else leaf.shape[0]
+        if None not in (crops, rows) and crops != rows:
+            raise refuse(f"{where} has {rows} rows, and the batch has {crops} crops")
     if type(data) is tuple and len(data) == 3:
         for path, leaf in _leaves(data[2], "[2]"):
             if not leaf.dtype.is_floating:

@@ -64,18 +64,18 @@ def check_ranks(split: Split, gather: Callable[[Any], list[Any]]) -> None:
     Folders of the data may differ, and so may the versions of tables, which a node's copy does not have. Raises
     ConfigError, which names what differs.
     """
-    held = {
+    values = {
         f"the {split.catalog.split} data's {name}": value
         for name, value in data_contract(split).items()
         if not name.startswith("data.") and name != VERSION
     }
-    check_equal({**shared_settings(split.config), **held}, gather)
+    check_equal({**shared_settings(split.config), **values}, gather)
 
 
 def breaches(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Returns a message for each value in which two contracts differ."""
-    known = [name for name in KNOWN_AT_TIMES if then.get(name) and now.get(name)][:1]
-    skipped = {*KNOWN_AT_TIMES} - {*known}
+    decisive = [name for name in KNOWN_AT_TIMES if then.get(name) and now.get(name)][:1]
+    skipped = {*KNOWN_AT_TIMES} - {*decisive}
     skipped |= set() if then.get(VERSION) and now.get(VERSION) else {VERSION}
     names = [name for name in {**then, **now} if name not in skipped]
     return differences(then, now, "then", "now", names)

@@ -29,9 +29,8 @@ class CropCount(NamedTuple):
 def count_crops(data: Split) -> CropCount:
     """Returns the number of crops in one epoch of a split over all ranks; the same on every rank.
 
-    It is exact if every image gives one crop, all boxes are known, or at most COUNT_AT_MOST images have an XML.
-    Otherwise it is estimated from at most that many XMLs, evenly spaced in the list. Mixed lists and weighted samples
-    give an expectation.
+    It is exact if every image gives one crop, all boxes are known, or at most COUNT_AT_MOST images have an XML; else an
+    estimate from so many XMLs, evenly spaced. Mixed lists and weighted samples give an expectation.
     """
     once = _count_items(data)
     return once._replace(crops=once.crops * data.order.repeats)

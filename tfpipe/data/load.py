@@ -16,8 +16,7 @@ def load(data: Any, split: str = "train", **arguments: Any) -> Loader:
             (.txt); a table (.csv, .parquet, .arrow, .jsonl); COCO's instances .json; tar shards; packed data;
             TFRecords. Or data in memory: a pandas DataFrame, or another table of Arrow, with the columns `path` or
             `image` (bytes), `label` and perhaps `boxes`; a list of (path, label); a list of paths with `labels`; a
-            Dataset or DatasetDict of Hugging Face. Relative paths in memory are relative to `images`, or to the current
-            folder.
+            Dataset or DatasetDict of Hugging Face. Relative paths are relative to `images` or the current folder.
         split: "train": shuffled, augmented and endless. "test": one exact pass for each `for`, over the data that their
             names say are validation or test data, or over all of `data` if `classes` is given.
         **arguments: keys of the config's section `data`, e.g. `batch_size`, `crop` and `augment`, where a number stands
@@ -26,7 +25,6 @@ def load(data: Any, split: str = "train", **arguments: Any) -> Loader:
             test data of another place than the training data need `classes=train.class_names`.
 
     Raises:
-        ConfigError: an argument is unknown or wrong, or the data cannot be used; the message names the nearest right
-            one, and what was found.
+        ConfigError: an argument is wrong, or the data cannot be used; the message names the nearest right argument.
     """
     return Loader(data, split, **arguments)

@@ -42,9 +42,8 @@ class Loader(Iterator[Any]):
             for images, labels in loader.epoch(0):
                 ...
 
-    Its state is that of the last batch handed out: what is prefetched does not count as used. Once `commit` is called,
-    it is that of the last batch committed. Several threads may share it, or `iter(loader)` of test data: each batch
-    goes to one of them.
+    Its state is that of the last batch handed out, not of prefetched ones; once `commit` is called, that of the last
+    batch committed. Threads may share it, or `iter(loader)` of test data: each batch goes to one of them.
     """
 
     def __init__(
@@ -70,18 +69,17 @@ class Loader(Iterator[Any]):
         Args:
             config: config, of which the `data` section is used; or any data that tfpipe.load takes.
             split: "train" or "test".
-            world: this process's rank and the number of ranks; None: as launched, which Horovod connects.
+            world: this process's rank and the number of ranks; by default the launcher's, by Horovod.
             device: TensorFlow's device, e.g. "GPU:0", that a thread puts the batches on, two ahead.
-            timeout_s: seconds without a batch that are an error, above 0; math.inf: none are; None:
-                `data.stall_timeout_s`.
+            timeout_s: seconds without a batch that are an error, or math.inf; by default `data.stall_timeout_s`.
             positions: whether to add the crops' positions to each batch, int64 [batch, 2].
             ready: whether to add the time at which a batch was ready, float64 [], in seconds since 1970.
             named: whether batches are `Batch`, with positions and ready by name, instead of tuples.
             data: the split if already loaded, by stages.load_split.
-            gather: function that returns every rank's value by rank, e.g. by torch.distributed; None: world.gather.
+            gather: function that returns every rank's value by rank; by default world.gather.
             marks: whether to record, while a trace is recorded, when each sample is read and cropped.
-            max_bad_fraction: share of an epoch's samples that this rank may leave out; None: `data.max_bad_fraction`.
-            steps_per_epoch: batches of a training epoch; None: as many as it takes all ranks to see each crop once.
+            max_bad_fraction: share of samples that this rank may leave out; by default `data.max_bad_fraction`.
+            steps_per_epoch: batches of a training epoch; by default those in which all ranks see each crop once.
             **keys: if `config` is none, keys of the section `data`, as tfpipe.load takes them.
 
         Raises:
@@ -162,8 +160,7 @@ class Loader(Iterator[Any]):
     def __next__(self) -> Any:
         """Returns the next batch: images, labels and, if asked for, positions and the time, as build_dataset does.
 
-        Raises TfpipeError if a file cannot be used, which the message names, if too many were left out, or no batch
-        came in time.
+        Raises TfpipeError if a file, which it names, cannot be used, too many were left out, or no batch came in time.
         """
         with silent_at_exit(self), self._lock:
             try:
@@ -190,8 +187,7 @@ class Loader(Iterator[Any]):
         """Returns the batches of epoch `number`, from 0, that are still to come: after a resume, the rest of it.
 
         None is the epoch of the next batch. An epoch of test data is a pass, as with `for`. `len` is the number of
-        batches, for a progress bar. Every rank must call it. The first batch raises ValueError if a training epoch is
-        over, or an earlier one is not.
+        batches. Every rank must call it. The first batch raises ValueError unless a training epoch is the present one.
         """
         if self.split != "train":
             return self._epochs.this_pass(self._begin, self._epochs.rest_length)
@@ -269,10 +265,9 @@ class Loader(Iterator[Any]):
         return self._epochs.steps_per_epoch
 
     def commit(self, step: int | None = None) -> None:
-        """Counts the batches up to number `step` as used, None: all handed out; the state is of these from now on.
+        """Counts the batches up to number `step`, or all handed out, as used: from now on the state is that of these.
 
-        Raises ValueError if batch `step` was not handed out, or is no longer remembered: before the first commit the
-        last 100 are.
+        Raises ValueError if batch `step` was not handed out, or before the first commit is not among the last 100.
         """
         with self._lock:
             self._progress.commit(step)
@@ -280,8 +275,7 @@ class Loader(Iterator[Any]):
     def state_dict(self) -> dict[str, Any]:
         """Returns the state as plain data for JSON, the same on every rank; every rank must call it.
 
-        Raises ConfigError if the ranks differ in the settings or the data, or if they are not connected, and there is
-        no `gather`.
+        Raises ConfigError if the ranks differ in the settings or the data, or if nothing connects them.
         """
         if not self._compared:
             self._compare_ranks()
@@ -328,7 +322,7 @@ class Loader(Iterator[Any]):
         return self._progress.rest()
 
     def restart(self, stream: Stream | None = None, step: int = 0, done: tuple[int, int] | None = None) -> None:
-        """Ends the pipeline, and goes to the beginning of `stream`, None: all data; before it `step` steps are done.
+        """Ends the pipeline, and goes to the beginning of `stream`, or of all data; before it `step` steps are done.
 
         `done`: the epoch there and its steps done, if `step` does not say that, since earlier epochs had other numbers.
         """

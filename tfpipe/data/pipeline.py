@@ -254,8 +254,7 @@ def _mixes(data: Split) -> bool:
 
 
 def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -> tf.data.Dataset:
-    """Converts batched `Crops` to tuples (images, labels[, positions]), images to `data.dtype`, floats in [0, 1]
-    or normalised."""
+    """Converts batched `Crops` to tuples (images, labels[, positions]), with images of `data.dtype`."""
 
     def flat(crops: Crops) -> tuple[tf.Tensor, ...]:
         batch = _finished(crops, config)
@@ -275,8 +274,7 @@ def _finished(crops: Crops, config: DataConfig) -> Batch:
 def transform(dataset: tf.data.Dataset, config: DataConfig) -> tf.data.Dataset:
     """Applies the user's function `data.transform`, if set, to the images and labels of each batch.
 
-    Elements are `Batch`, or tuples of images, labels and others, which stay. Raises ConfigError if the function returns
-    what Keras cannot take.
+    Elements are `Batch`, or tuples of images, labels and others, which stay. Raises ConfigError if Keras refuses it.
     """
     if config.transform is None:
         return dataset

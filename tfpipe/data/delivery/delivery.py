@@ -71,8 +71,7 @@ class Delivery:
     def take(self, timed: bool) -> Any:
         """Returns the next batch; `timed`: batches have the time at which they were ready.
 
-        Raises StopIteration at the end of a pass, TimeoutError if no batch came in time, and TfpipeError if too many
-        samples were left out.
+        Raises StopIteration at the end of a pass, TimeoutError, and TfpipeError if too many samples were left out.
         """
         if self._epochs.ended:
             raise StopIteration

@@ -26,7 +26,7 @@ class Pass(Iterator[Any]):
     def __init__(self, take: Callable[[], Any], lock: threading.RLock, length: int | None = None) -> None:
         """Takes batches by `take`, which raises StopIteration after the last one, while it holds `lock`.
 
-        `length` is their number; None: only reading the XMLs would tell.
+        `length` is their number, or None if only the XMLs tell.
         """
         self._take, self._lock, self._length, self._over = take, lock, length, False
 
@@ -50,8 +50,8 @@ class Pass(Iterator[Any]):
 def as_dataset(begin: Callable[[], Iterator[Any]], spec: Any, length: int | None) -> tf.data.Dataset:
     """Returns a dataset of which each iteration takes the batches of `begin()`, of `spec`, when they are asked for.
 
-    `length` is the number of batches of every iteration; None: it is not known, or not always the same. An error of
-    `begin` or its batches is TensorFlow's UnknownError, with the same text.
+    `length` is the number of batches of every iteration, or None if it is not known or varies. An error of `begin`
+    or its batches is TensorFlow's UnknownError, with the same text.
     """
     dataset = tf.data.Dataset.from_generator(begin, output_signature=spec)
     if length is not None:
@@ -70,14 +70,14 @@ class Epochs:
     """
 
     def __init__(self, data: Split, progress: Progress, steps: int | None = None) -> None:
-        """Begins before the first batch; an epoch has `steps` steps, None: all ranks see each crop once."""
+        """Begins before the first batch; an epoch has `steps` steps, or lets all ranks see each crop once."""
         self.data, self.progress, self._steps = data, progress, steps
         self.lock = threading.RLock()
         self.moves = 0  # times that the pipeline went elsewhere: by a pass, close or load_state_dict
         self.begun = 0  # passes over test data begun
         self.first = 0  # step at which the pass began
         self.ended = False  # whether the last batch of the pass was handed out
-        self.filled: int | None = None  # batches of a test pass that is filled up; None: it has this rank's crops
+        self.filled: int | None = None  # batches of a test pass that is filled up; None if it is not
 
     @property
     def step(self) -> int:
@@ -115,7 +115,7 @@ class Epochs:
 
     @property
     def pass_length(self) -> int | None:
-        """Number of this rank's batches in a pass over test data; None: only the XMLs tell."""
+        """Number of this rank's batches in a pass over test data, or None if only the XMLs tell."""
         if self.filled is not None:
             return self.filled
         crops = own_crops(self.data)
@@ -123,12 +123,12 @@ class Epochs:
 
     @property
     def rest_length(self) -> int | None:
-        """Number of batches of the next pass over test data, of its rest if a state was loaded; None: not known."""
+        """Number of batches of the next pass over test data, of its rest if a state was loaded, or None."""
         length = self.pass_length
         return length if length is None or self.within else length - self.first
 
     def epoch(self, number: int | None, batches: Iterator[Any]) -> Pass:
-        """Returns the batches of training epoch `number` that are still to come, None: of that of the next batch.
+        """Returns the batches of training epoch `number` that are still to come; by default the open one.
 
         The first one raises ValueError if the epoch is over, or an earlier one is not.
         """

@@ -11,8 +11,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from tfpipe.errors import ConfigError
 
 LOOPBACK = "127.0.0.1"
-# Connections at a time, and seconds without a byte after which one is closed: each holds a descriptor, which the
-# training needs to read images.
+# Connections at a time, and seconds without a byte that close one: each holds a descriptor, which reads need.
 CONNECTIONS, IDLE_S = 16, 5.0
 log = logging.getLogger(__name__)
 
@@ -80,8 +79,8 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def __init__(self, host: str, port: int) -> None:
         self._free = threading.Semaphore(CONNECTIONS)
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        self.address_family, address = found[0][0], found[0][4]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self.address_family, address = addresses[0][0], addresses[0][4]
         super().__init__((str(address[0]), port), _Handler)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002

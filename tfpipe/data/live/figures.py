@@ -52,8 +52,7 @@ def serve_metrics(loader: Loader, port: int, host: str = LOOPBACK) -> Exporter:
                 ...
 
     Args:
-        loader: a rank's Loader, of `tfpipe.torch` or `tfpipe.jax` too; a tfpipe.Loader with `ready` also has the delays
-            of its batches.
+        loader: a rank's Loader, of `tfpipe.torch` or `tfpipe.jax` too; with `ready` it also has its batches' delays.
         port: TCP port; 0: a free one, the Exporter's `port`. Ranks on one host need a port each: port + local_rank.
         host: address to listen on; "0.0.0.0" lets other hosts read the figures, without a password.
 

@@ -2,9 +2,8 @@
 
 The global stream has positions p = 0, 1, 2, ... without end: epoch = p // n, item = permutation(seed, epoch)[p % n].
 Rank r of `size` visits every p with p % size == r. So over an epoch the ranks' shards are exclusive and exhaustive
-for every n and size, without dropping or padding, and the order does not depend on the number of ranks. That is the
-scope "global". In the scope "shard" a rank keeps the items i with i % size == rank in every epoch and shuffles them
-with its own seed.
+for every n and size, without dropping or padding, and the order does not depend on the number of ranks: the scope
+"global". In the scope "shard" a rank keeps the items i with i % size == rank and shuffles them with its own seed.
 
 With `repeats` k, position p has the item that p // k has without: an item's k visits follow each other, in a rank's
 batch or, in the scope "global" with several ranks, in those of neighbouring ranks. An epoch then has k * n positions.

@@ -46,10 +46,9 @@ class Progress:
             self._counted = self._open.popleft()
 
     def commit(self, step: int | None = None) -> None:
-        """Counts the batches up to number `step` as used, None: all.
+        """Counts the batches up to number `step`, or all, as used.
 
-        Raises ValueError if batch `step` was not given, or is forgotten: before the first commit the last MOST_OPEN
-        batches are remembered.
+        Raises ValueError if batch `step` was not given, or before the first commit is not among the last MOST_OPEN.
         """
         step = self.given if step is None else step
         if not self._counted.step <= step <= self.given:

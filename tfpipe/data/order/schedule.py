@@ -68,7 +68,7 @@ class Schedule:
     def at(self, step: int, done: tuple[int, int] | None) -> "Schedule":
         """Returns the schedule of a run that has done `step` steps, in the last epoch as `done` says.
 
-        `done` is that epoch and the steps done in it; None: all epochs had as many steps as here.
+        `done` is that epoch and the steps done in it, or None if all epochs had as many steps as here.
         """
         plain = replace(self, skipped=0)
         return plain if done is None else replace(plain, skipped=plain.first_step(done[0]) + done[1] - step)
@@ -76,8 +76,7 @@ class Schedule:
     def resumed(self, then: "Schedule", step: int, ranks_then: int, ranks: int) -> int:
         """Returns the step at which this run resumes another one, of which `step` steps are done, in the same epoch.
 
-        `then` is the other run's schedule, of `ranks_then` ranks, this one's is of `ranks`. A step counts by its crops,
-        rounded down.
+        `then` is the other run's schedule, of `ranks_then` ranks. A step counts by its crops, rounded down.
         """
         epoch, done = then.locate(step)
         crops = done * then.phase(epoch).batch_size * ranks_then

@@ -108,8 +108,7 @@ class LoaderState:
     def check_counts(self, least: int | None, most: int | None, whole: int | None) -> None:
         """Checks that frontiers, batches and `ended` belong to the number of crops.
 
-        A sample gives `least` to `most` crops, and a pass over test data has `whole`; None: not known. Raises
-        ConfigError if they do not.
+        A sample gives `least` to `most` crops, a pass over test data `whole`, if known. Raises ConfigError otherwise.
         """
         crops, size, (after, begun) = self.crops, self.stream.size, self.stream.used
         low = 0 if least is None else least * after + begun
@@ -131,9 +130,8 @@ class LoaderState:
     def steps(self, rank: int, size: int, data: DataConfig, schedule_of: Callable[[int], Schedule]) -> int:
         """Returns the batches of `rank` of `size` ranks that the state counts as done.
 
-        The same number of ranks continues each at its own batch; otherwise crops are what counts, rounded down: those
-        of the open epoch if sizes change with the epochs, else all. `schedule_of` returns the schedule of a number of
-        ranks.
+        The same number of ranks resumes each at its batch; otherwise crops count, rounded down: those of the open epoch
+        if sizes change with the epochs, else all. `schedule_of` returns the schedule of a number of ranks.
         """
         then, batch_size = self.stream.size, by_epoch(data.batch_size)
         if size == then and batch_size == self.batch_size:
