@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from tfpipe import __version__
-from tfpipe.collectives.launch import find_launch
+from tfpipe.collectives.launch import OPEN_MPI, Launch, find_launch
 from tfpipe.collectives.protocol import LostRankError, is_lost
 from tfpipe.distributed import end_other_ranks
 from tfpipe.errors import ConfigError, Stopped, TfpipeError
@@ -21,7 +21,9 @@ COMMANDS = (
     "pack", "serve", "stage", "config",
 )  # fmt: skip
 
-LATER_S = 10.0
+# Open MPI's launcher finds a lost host in 60 s while it sends nothing (jobs/common.sh), but waits 15 minutes for TCP to
+# give it up once a rank's end makes it send something: ranks wait longer than its 60 s.
+LATER_S, LATER_OPEN_MPI_S = 10.0, 90.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", 130, rank)
     except LostRankError as error:
-        return _fail_later(str(error), rank)
+        return _fail_later(str(error), launch)
     except (TfpipeError, OSError) as error:
         if args.debug:
             raise
@@ -61,14 +63,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
             end_other_ranks(1)
             return 1
-        return _fail_later("another rank has stopped", rank)
+        return _fail_later("another rank has stopped", launch)
     return 0
 
 
-def _fail_later(message: str, rank: int) -> int:
+def _fail_later(message: str, launch: Launch | None) -> int:
     """Fails after another rank, which prints the reason; the launcher then kills this rank during the sleep."""
-    time.sleep(LATER_S)
-    return _fail(message, 1, rank)
+    time.sleep(LATER_OPEN_MPI_S if launch and launch.launcher in OPEN_MPI else LATER_S)
+    return _fail(message, 1, launch.rank if launch else 0)
 
 
 def _fail(message: str, code: int, rank: int) -> int:

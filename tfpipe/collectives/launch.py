@@ -37,6 +37,7 @@ LAUNCHERS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", ("FLUX_JOB_ID",)),
     ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", SLURM_STEP),
 )
+OPEN_MPI = ("mpirun (Open MPI)", "prterun")
 # Steps that Slurm makes of a batch script, of an interactive allocation's shell and of what runs beside the steps.
 SLURM_OWN_STEPS = ("4294967290", "4294967291", "4294967292")
 # Advice for a user's own loop under the launchers of frameworks, whose ranks MPI does not connect.
