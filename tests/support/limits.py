@@ -20,10 +20,10 @@ MODULES, MODULES_OF = 15, {"tfpipe/data": 7}
 # A docstring begins with the noun that it is about, or with the verb.
 FIRST_WORDS = {"Of", "What", "Where", "Who", "Such", "As"}
 
-LINES = {"tfpipe": 36_447, "tfpipe/data/sources": 8_197, "tfpipe/tools": 5_271, "tfpipe/training": 4_282}
+LINES = {"tfpipe": 35_919, "tfpipe/data/sources": 7_741, "tfpipe/tools": 5_268, "tfpipe/training": 4_282}
 """Lines of Python in a folder and in those below it. They only fall: each change looks for what it makes needless."""
 
-KEYS = 200
+KEYS = 172
 """Keys of a config, the rows of docs/config.md. A new one looks for another that it can replace, or be a value of."""
 
 GATE_CPU_S, NEW_FILE_CPU_S = 760, 5
@@ -43,8 +43,8 @@ FRAGMENT = re.compile(r"\b[Nn]one: ")
 
 MOST = {
     "functions that take a config, the world and a catalog": 0,
-    "names that are participles": 146,
-    '"None: " in docstrings': 27,
+    "names that are participles": 132,
+    '"None: " in docstrings': 26,
     ".order(": 3,
     "catalog.source.": 0,
 }
