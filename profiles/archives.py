@@ -14,8 +14,8 @@ import time
 import zipfile
 from pathlib import Path
 
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.sources.packed.archive import scan_archive
+from tfpipe.util.ledger import Ledger
 
 CLASSES = 1000
 

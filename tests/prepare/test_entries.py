@@ -17,7 +17,7 @@ from tests.support.sources import write_config, write_source
 from tfpipe import World, build_dataset, load_config
 from tfpipe.cli import main
 from tfpipe.config import Config
-from tfpipe.data.sources.entries import entries_folder, find_entries
+from tfpipe.data.catalog.entries import entries_folder, find_entries
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.native import Core, core

@@ -32,7 +32,7 @@ from tfpipe.data.runtime.shutdown import close_at_exit
 from tfpipe.data.runtime.stage import skip_failed_elements, stage
 from tfpipe.data.service.client import served
 from tfpipe.data.service.workers import open_workers
-from tfpipe.data.sources.reading import Encoded, known_entries, measured
+from tfpipe.data.sources.reading import Encoded, EntryPoints, measured
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split, StoredCrops
 from tfpipe.data.targets.labels import choose_origin, choose_targets, needs_origin
@@ -179,7 +179,7 @@ def crop(dataset: tf.data.Dataset, data: Split, decoder: Decoder | None = None) 
     flip = [data.training and view.flips for view in config.by_view]
     find = find_targets(catalog, sent=config.service is not None)
     decoder = decoder or choose_decoder(config, catalog.split)
-    entries = known_entries(config, catalog, show=data.world.rank == 0)
+    entries = None if data.entries is None else EntryPoints(data.entries, catalog)
     augment = [choose_augment(view, training=data.training) for view in config.by_view]
     image_of, place = choose_origin(data)
 

@@ -15,7 +15,9 @@ from tfpipe.config import DataConfig, Parallel
 from tfpipe.config.targets import OF_OBJECTS
 from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.catalog.boxes import REMEDY as LISTED
+from tfpipe.data.catalog.entries import find_entries
 from tfpipe.data.catalog.layout import Storage
+from tfpipe.data.catalog.table import StoredTable
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.catalog.weights import sample_weights
 from tfpipe.data.order.mixture import Mixture
@@ -96,6 +98,12 @@ class Split(ABC):
         Raises ConfigError if weights cannot be used.
         """
         return order_of(self.catalog, self.config)
+
+    @cached_property
+    def entries(self) -> StoredTable | None:
+        """Entry points of the images; None if there are none, or other processes or TensorFlow's ops decode."""
+        used = self.config.native and self.config.service is None
+        return find_entries(self.config, self.catalog, show=self.world.rank == 0) if used else None
 
     @property
     def remedy(self) -> str:

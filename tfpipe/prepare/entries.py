@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tfpipe.config import DataConfig
+from tfpipe.data.catalog.entries import COMMAND, entries_folder, entries_name
 from tfpipe.data.catalog.table import PARTIAL, StoredTable, write_table
-from tfpipe.data.sources.entries import COMMAND, entries_folder, entries_name
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError

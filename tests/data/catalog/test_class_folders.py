@@ -16,8 +16,8 @@ from tfpipe.data.catalog.class_folders import (
     whole_split,
     why_left_out,
 )
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.errors import ConfigError
+from tfpipe.util.ledger import Ledger
 
 
 def touch(root: Path, *names: str) -> None:

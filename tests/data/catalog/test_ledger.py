@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfpipe.data.catalog.ledger import Ledger
+from tfpipe.util.ledger import Ledger
 
 ENTRIES = st.lists(st.tuples(st.sampled_from(["links", ".txt", "XMLs of no image"]), st.text(max_size=3)))
 

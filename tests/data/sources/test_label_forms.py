@@ -17,13 +17,13 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tfpipe.config import Columns, DataConfig, make_config
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.sources.catalogs import catalog_of, classes_of
 from tfpipe.data.sources.packed.webdataset import scan_tar
 from tfpipe.data.sources.rows import Rows
 from tfpipe.data.sources.tables.columns import read_rows
 from tfpipe.data.sources.tables.memory import KIND, InMemory, in_memory
 from tfpipe.errors import ConfigError
+from tfpipe.util.ledger import Ledger
 
 Read = Callable[[Path, Sequence[Any], DataConfig], Rows]
 Outcome = tuple[tuple[str, ...], list[int], list[tuple[int, int]]]

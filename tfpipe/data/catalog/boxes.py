@@ -11,11 +11,11 @@ from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes, left_out, numbe
 from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.annotations.objects import Objects
 from tfpipe.data.catalog.layout import Storage
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.util.ledger import Ledger
 from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
 

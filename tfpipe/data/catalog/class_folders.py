@@ -14,8 +14,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.errors import ConfigError
+from tfpipe.util.ledger import Ledger
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
 

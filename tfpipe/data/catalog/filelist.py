@@ -25,11 +25,11 @@ from tfpipe.data.catalog.class_folders import (
 )
 from tfpipe.data.catalog.labels import folder_of
 from tfpipe.data.catalog.layout import LAYOUTS
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList, is_url, packed
 from tfpipe.errors import LOGIN, ConfigError
 from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.files import open_text, read_text, unreadable
+from tfpipe.util.ledger import Ledger
 from tfpipe.util.progress import progress
 
 logger = logging.getLogger(__name__)

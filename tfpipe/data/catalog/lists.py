@@ -9,12 +9,12 @@ import numpy as np
 from tfpipe.config import DataConfig, WeightedList
 from tfpipe.data.catalog.filelist import LABELLED, FolderRule, read_filelist, read_folder
 from tfpipe.data.catalog.labels import folder_of
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, TableStore, paths_table, store_of, stored_stems, table_paths
 from tfpipe.data.catalog.types import MixedList
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.util.ledger import Ledger
 from tfpipe.util.made_from import stamped
 
 # A line of a list that has a label after the path; and the first lines, which tell whether all have.

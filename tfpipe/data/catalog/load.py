@@ -21,13 +21,13 @@ from tfpipe.data.catalog.layout import (
     is_optional,
     mask_paths,
 )
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.lists import ReadList, index_path, load_list
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, TableStore, boxes_columns, table_boxes
 from tfpipe.data.catalog.types import Catalog, Index
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.util.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 

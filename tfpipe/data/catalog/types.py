@@ -9,9 +9,9 @@ import numpy as np
 from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
 from tfpipe.data.annotations.formats import FORMATS
 from tfpipe.data.catalog.layout import annotation_name
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
+from tfpipe.util.ledger import Ledger
 
 # Whole numbers beyond are rounded as float32.
 MOST_FLOAT32 = 2**24

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tfpipe.config import Remote, SourceConfig
 from tfpipe.data.catalog.class_folders import BySplit
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, as_path
 from tfpipe.errors import ConfigError
+from tfpipe.util.ledger import Ledger
 
 # End of the names of indexes, which are not data.
 INDEX = "index.parquet"

@@ -10,7 +10,6 @@ from typing import ClassVar
 from tfpipe.data.catalog.class_folders import TESTS, images_below, whole_split
 from tfpipe.data.catalog.filelist import FolderList, FolderRule, chosen_below
 from tfpipe.data.catalog.labels import class_table, image_labels, in_test_share
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders, paths_table, table_paths
 from tfpipe.data.sources.catalogs import apply_settings, images_catalog
 from tfpipe.data.sources.data_files import check_split
@@ -21,6 +20,7 @@ from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.util.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,6 @@ from tfpipe.data.runtime.columns import Lines, columns
 from tfpipe.data.runtime.marks import mark_read
 from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.data.runtime.stage import skip_failed_elements, stage
-from tfpipe.data.sources.entries import find_entries
 from tfpipe.data.split import Split
 from tfpipe.util.retry import retried
 
@@ -111,21 +110,10 @@ class EntryPoints:
     """The entry points of a split's images, looked up in graph where they are in memory."""
 
     def __init__(self, table: StoredTable, catalog: Catalog) -> None:
-        """Looks up in a table of find_entries."""
+        """Looks up in the table of a split's `entries`."""
         self._lines = Lines(*columns(table.columns["text"], table.columns["starts"], sent=False))
         self._image_of = image_finder(catalog, sent=False)
 
     def at(self, items: tf.Tensor) -> tf.Tensor:
         """Returns string [n]: the entry points of the samples `items` (int64 [n]), "" for an image without any."""
         return self._lines.at(self._image_of(items))
-
-
-def known_entries(config: DataConfig, catalog: Catalog, *, show: bool) -> EntryPoints | None:
-    """Returns the entry points of a split's images, None if there are none; `show` as in find_entries.
-
-    None, too, if nothing here uses them: other processes decode (`data.service`), or TensorFlow's ops.
-    """
-    if config.service is not None or not config.native:
-        return None
-    table = find_entries(config, catalog, show=show)
-    return None if table is None else EntryPoints(table, catalog)

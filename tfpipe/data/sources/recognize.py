@@ -10,12 +10,12 @@ from typing import Any
 from tfpipe.data.annotations import yolo
 from tfpipe.data.catalog.class_folders import SUFFIXES, TESTS, has_image, listing, whole_split
 from tfpipe.data.catalog.layout import LAYOUTS
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import fault, is_url
 from tfpipe.data.sources.data_files import RECORDS
 from tfpipe.data.sources.packed.manifest import PREFIX
 from tfpipe.data.sources.packed.members import tar_members
 from tfpipe.errors import ConfigError
+from tfpipe.util.ledger import Ledger
 
 ACCEPTED = (
     "accepted: a folder of class folders (CLASS/*.jpg, or train/CLASS/*.jpg and val/CLASS/*.jpg) or an archive of them "

@@ -10,11 +10,11 @@ import numpy as np
 
 from tfpipe.data.annotations.cleaning import sizes_of
 from tfpipe.data.annotations.objects import TOLERANCE
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, paths_table, table_paths
 from tfpipe.data.catalog.types import TextColumn
 from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.util.ledger import Ledger
 from tfpipe.util.progress import progress
 
 Unit = Literal["auto", "relative", "pixels"]

@@ -15,7 +15,6 @@ from tests.support.routes import CLASSES, SMALL, Sample, as_xml, samples, write_
 from tests.support.targets import annotation
 from tfpipe import World, build_dataset
 from tfpipe.config import make_config
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.sources.packed import archive as module
 from tfpipe.data.sources.packed import archive_boxes
 from tfpipe.data.sources.packed.members import Member
@@ -23,6 +22,7 @@ from tfpipe.data.sources.packed.scan import rows_of
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
+from tfpipe.util.ledger import Ledger
 
 SAMPLES = samples(12)
 # Its XML is in each file of boxes, and it is in no archive.

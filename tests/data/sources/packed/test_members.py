@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from tests.support.routes import tar_bytes
 from tfpipe.config import Columns
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.sources.packed import members
 from tfpipe.data.sources.packed.members import Member, tar_members
 from tfpipe.data.sources.packed.shards import COPY_AGAIN
 from tfpipe.data.sources.packed.webdataset import scan_tar
+from tfpipe.util.ledger import Ledger
 
 NAMES = [f"{number:03}.jpg" for number in range(6)]
 BLOCK = tarfile.BLOCKSIZE

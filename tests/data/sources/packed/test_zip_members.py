@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.sources.packed.members import Member, read_member, zip_members
+from tfpipe.util.ledger import Ledger
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0\\"), min_size=1, max_size=20)
 FILES = st.dictionaries(NAMES, st.binary(max_size=60), max_size=6)

@@ -19,7 +19,6 @@ from tfpipe.data.annotations.objects import Objects
 from tfpipe.data.catalog.class_folders import SUFFIXES, why_left_out
 from tfpipe.data.catalog.filelist import Choice, FolderRule, chosen_folders
 from tfpipe.data.catalog.labels import class_table, folder_of, image_labels
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
 from tfpipe.data.catalog.table import TableStore, catalog_folders
 from tfpipe.data.catalog.types import Catalog
@@ -33,6 +32,7 @@ from tfpipe.data.sources.remote.url_path import AnyPath
 from tfpipe.data.sources.rows import Rows
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.util.ledger import Ledger
 from tfpipe.util.made_from import stamped
 from tfpipe.util.progress import progress
 

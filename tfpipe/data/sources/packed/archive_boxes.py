@@ -17,7 +17,6 @@ import numpy as np
 from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.catalog.box_tables import find_images, read_box_table
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, TableStore
 from tfpipe.data.sources.packed.members import Member, read_member, tar_members
@@ -26,6 +25,7 @@ from tfpipe.data.sources.packed.shards import COPY_AGAIN, Shards
 from tfpipe.data.sources.rows import Rows, Texts
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.util.ledger import Ledger
 from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried

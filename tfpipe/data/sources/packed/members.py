@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import IO, NamedTuple
 
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.packed.shards import COPY_AGAIN, inflate
 from tfpipe.native import core
+from tfpipe.util.ledger import Ledger
 
 BLOCK = tarfile.BLOCKSIZE
 # First bytes of compressed files, by the program that decompresses them.

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders
 from tfpipe.data.sources.data_files import NEITHER, not_used
@@ -21,6 +20,7 @@ from tfpipe.data.sources.rows import Rows, Texts
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import Stamp
+from tfpipe.util.ledger import Ledger
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT
+from tfpipe.data.catalog.entries import COMMAND as ENTRY_POINTS
 from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import table_boxes, table_paths
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.catalogs import images_catalog
-from tfpipe.data.sources.entries import COMMAND as ENTRY_POINTS
 from tfpipe.data.sources.packed.manifest import (
     ADVICE,
     PREFIX,

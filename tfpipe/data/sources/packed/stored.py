@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import as_file
 from tfpipe.data.sources.catalogs import apply_settings
@@ -19,6 +18,7 @@ from tfpipe.data.split import Stores
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import Stamp
+from tfpipe.util.ledger import Ledger
 
 if TYPE_CHECKING:
     import tensorflow as tf

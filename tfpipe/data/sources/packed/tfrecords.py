@@ -12,7 +12,6 @@ import tensorflow as tf
 from tensorflow.python.lib.io.tf_record import tf_record_random_reader
 
 from tfpipe.data.catalog.labels import class_table
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.catalogs import Classes, catalog_of
@@ -26,6 +25,7 @@ from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath
 from tfpipe.data.sources.rows import Rows
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.util.ledger import Ledger
 
 # End of a TFRecord file's name: the number of files, where it states one, and a suffix of RECORDS; or one of the two.
 SUFFIX = "|".join(map(re.escape, RECORDS))

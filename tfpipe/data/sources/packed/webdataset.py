@@ -17,7 +17,6 @@ from tfpipe.data.annotations.cleaning import WHOLE_IMAGE
 from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.catalog.class_folders import SUFFIXES
 from tfpipe.data.catalog.labels import label_text
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
 from tfpipe.data.catalog.types import ROUNDED, Catalog, first_rounded
 from tfpipe.data.sources.catalogs import catalog_of, classes_of
@@ -29,6 +28,7 @@ from tfpipe.data.sources.remote.url_path import AnyPath, open_file
 from tfpipe.data.sources.rows import Rows, as_edges, boxes_of, in_pixels
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.util.ledger import Ledger
 
 TAR = (".tar",)
 # Keys of data.source.columns that a scan depends on.

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from tfpipe.data.catalog.class_folders import splits_in, why_left_out
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.sources.remote.fetcher import FetchError
 from tfpipe.data.sources.remote.url_path import SEE_TO, UrlPath
 from tfpipe.errors import ConfigError
+from tfpipe.util.ledger import Ledger
 from tfpipe.util.progress import progress
 
 # Folders that are listed by one call.

@@ -11,11 +11,11 @@ import numpy as np
 
 from tfpipe.data.annotations.objects import are_relative
 from tfpipe.data.catalog.labels import label_text
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.sources.rows import Rows, Texts, as_edges, is_box
 from tfpipe.data.sources.tables.table import Table
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import text_of
+from tfpipe.util.ledger import Ledger
 
 
 class Coco(Table):

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from tfpipe.data.catalog.filelist import check_urls
-from tfpipe.data.catalog.ledger import Ledger
 from tfpipe.data.catalog.paths import FileList, is_url
 from tfpipe.data.catalog.types import Catalog, TextColumn
 from tfpipe.data.images.headers import header_of
@@ -33,6 +32,7 @@ from tfpipe.data.sources.tables.row_groups import RowGroups, without_bytes
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.util.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
