@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tfpipe.data.annotations.masks import cut_mask, read_mask
-from tfpipe.data.targets.masks import cut_masks
+from tfpipe.data.annotations.masks import cut_mask, cut_masks, read_mask
 
 
 def png(array: np.ndarray, mode: str | None = None) -> bytes:

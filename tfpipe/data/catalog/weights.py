@@ -1,6 +1,5 @@
 """Weights of training samples: from a file or a table, and from shares of the classes."""
 
-from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -11,28 +10,6 @@ from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import text_of
-
-
-def weighted(catalog: Catalog, config: DataConfig) -> Catalog:
-    """Returns training data with the weights of `data.sample_weights`, if that is set.
-
-    Raises ConfigError if weights cannot be used.
-    """
-    if catalog.split != "train":
-        return catalog
-    path = config.sample_weights
-    if path is not None:
-        if catalog.weights is not None:
-            raise ConfigError(
-                f"data.sample_weights: {catalog.display_name} has weights of its own: leave one of them out"
-            )
-        catalog = replace(catalog, weights=read_weights(path, len(catalog)))
-    if catalog.lists and sample_weights(catalog, config) is not None:
-        raise ConfigError(
-            "data.train_filelist mixes lists by weights: leave out data.class_weights and data.sample_weights, or give "
-            "one list"
-        )
-    return catalog
 
 
 def read_weights(path: Path, count: int) -> np.ndarray:
@@ -55,9 +32,21 @@ def read_weights(path: Path, count: int) -> np.ndarray:
 def sample_weights(catalog: Catalog, config: DataConfig) -> np.ndarray | None:
     """Returns how often each training sample comes, float64 [samples], relative to the others; None if all alike.
 
-    Raises ConfigError if a weight is no number of at least 0, all are 0, or `data.class_weights` does not fit the data.
+    Raises ConfigError if a weight is no number of at least 0, all are 0, `data.class_weights` does not fit the data, or
+    weights are stated twice.
     """
     boxes, weights = catalog.sampled_boxes, catalog.weights
+    if config.sample_weights is not None:
+        if weights is not None:
+            raise ConfigError(
+                f"data.sample_weights: {catalog.display_name} has weights of its own: leave one of them out"
+            )
+        weights = read_weights(config.sample_weights, len(catalog))
+    if catalog.lists and (weights is not None or config.class_weights is not None):
+        raise ConfigError(
+            "data.train_filelist mixes lists by weights: leave out data.class_weights and data.sample_weights, or give "
+            "one list"
+        )
     if weights is not None:
         if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
             raise ConfigError(

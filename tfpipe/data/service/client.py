@@ -99,7 +99,9 @@ def served(load: Callable[..., tf.data.Dataset], workers: Workers, split: Split)
             dataset = together(dataset)
         numbers = tf.data.Dataset.range(first, tf.int64.max, workers.count)
         dataset = tf.data.Dataset.zip(numbers, dataset).map(Block).prefetch(AHEAD)
-        return dataset.with_options(worker_options(theirs, local, world))
+        tunes_itself = local is None and theirs.threads is None and theirs.num_parallel_readers != 1
+        # A worker elsewhere has its own number of threads unless the config sets one.
+        return dataset.with_options(tf.data.Options() if tunes_itself else options(theirs, world))
 
     def open_at(first: int, address: str) -> Distributed:
         return Distributed(lambda: blocks(tf.constant(first, tf.int64)), address)
@@ -194,10 +196,3 @@ def for_worker(config: DataConfig, workers: int | None, world: World) -> DataCon
         return config
     # Only the worker knows the number of its threads, so tf.data tunes the parallelism there.
     return config.model_copy(update={"parallel": config.parallel.model_copy(update={"decode": tf.data.AUTOTUNE})})
-
-
-def worker_options(config: DataConfig, workers: int | None, world: World) -> tf.data.Options:
-    """Returns the tf.data options of a worker's pipeline; a remote one's own defaults unless threads are set."""
-    if workers is not None or config.threads is not None or config.num_parallel_readers == 1:
-        return options(config, world)
-    return tf.data.Options()

@@ -83,7 +83,7 @@ class Feed:
             again = isinstance(result, tf.errors.OpError) and self._failures and self._workers.lives(self._address)
             if again or not of_worker:
                 raise result
-            self._replace(block, result)
+            self._take_over(block, result)
 
     def close(self) -> None:
         """Ends the thread: after the worker's next answer, or at once if the worker is gone."""
@@ -111,7 +111,7 @@ class Feed:
                     self._workers.give_up(self._address)
                     return Failed(f"has sent nothing for {self._timeout_s:g} seconds")
 
-    def _replace(self, block: int, error: Exception) -> None:
+    def _take_over(self, block: int, error: Exception) -> None:
         self._closed.set()
         self._source.cancel()
         self._failures += 1

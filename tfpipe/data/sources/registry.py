@@ -2,14 +2,12 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from importlib import import_module
 
 from tfpipe.config import DataConfig
-from tfpipe.config.by_epoch import by_epoch
+from tfpipe.config.by_epoch import SizeByEpoch
 from tfpipe.config.model import shared_settings
 from tfpipe.config.targets import OF_OBJECTS
-from tfpipe.data.catalog.weights import weighted
 from tfpipe.data.contract import check_ranks
 from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.split import Split, check_order
@@ -59,10 +57,10 @@ def load_split(
     # Before the collectives, which depend on the settings.
     world.agree(shared_settings(config) | {"the split": split})
     loaded = opened(config).open(split, world)
-    if loaded.stores != "images" and len(sizes := by_epoch(config.crop_image_size)) > 1:
+    if loaded.stores != "images" and isinstance(size := config.crop_image_size, SizeByEpoch):
         raise ConfigError(
-            f"data.crop_image_size {json.dumps(sizes)} changes with the epochs, and {loaded.catalog.display_name} "
-            "holds crops of one size: pack the original files (tfpipe pack --kind original), or set one size"
+            f"data.crop_image_size {json.dumps(size.by_epoch)} changes with the epochs, and "
+            f"{loaded.catalog.display_name} holds crops of one size: pack the original files (tfpipe pack --kind original), or set one size"
         )
     if loaded.stores != "images" and config.views:
         raise ConfigError(
@@ -70,7 +68,6 @@ def load_split(
             "pack the original files (tfpipe pack --kind original), or set data.views to []"
         )
     check_targets(loaded)
-    loaded = replace(loaded, catalog=weighted(loaded.catalog, config))
     if loaded.training:
         check_order(loaded)
     if world.connected:

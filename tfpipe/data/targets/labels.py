@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.config.targets import Kind
+from tfpipe.data.annotations.masks import cut_masks
 from tfpipe.data.annotations.targets import KnownTargets
 from tfpipe.data.catalog.locate import image_finder
 from tfpipe.data.catalog.types import Catalog, TextColumn
@@ -19,7 +20,6 @@ from tfpipe.data.runtime.columns import Lines, columns
 from tfpipe.data.sources.reading import Encoded
 from tfpipe.data.split import Split
 from tfpipe.data.targets.boxes import Frame, moved_boxes
-from tfpipe.data.targets.masks import cut_masks
 from tfpipe.errors import ConfigError
 
 FILL = -1  # of rows without a box
