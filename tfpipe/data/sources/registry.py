@@ -60,7 +60,8 @@ def load_split(
     if loaded.stores != "images" and isinstance(size := config.crop_image_size, SizeByEpoch):
         raise ConfigError(
             f"data.crop_image_size {json.dumps(size.by_epoch)} changes with the epochs, and "
-            f"{loaded.catalog.display_name} holds crops of one size: pack the original files (tfpipe pack --kind original), or set one size"
+            f"{loaded.catalog.display_name} holds crops of one size: pack the original files (tfpipe pack --kind "
+            "original), or set one size"
         )
     if loaded.stores != "images" and config.views:
         raise ConfigError(
