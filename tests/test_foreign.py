@@ -26,9 +26,11 @@ def test_the_names_are_there() -> None:
         module, dot, attribute = name.rpartition(".")
         assert not dot or hasattr(import_module(module), attribute), name
     dataset = tf.data.Dataset.range(1)
-    assert dataset.map(abs)._inputs() and iter(dataset)._dataset is not None and iter(dataset)._iterator_resource
+    assert dataset.map(abs)._inputs() and iter(dataset)._dataset is not None
+    assert iter(dataset)._iterator_resource is not None
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse", metrics=[keras.metrics.MeanSquaredError("m")])
     assert callable(model._compute_loss) and model._loss_tracker.name == "loss"
-    assert [metric.name for metric in model._compile_metrics._user_metrics] == ["m"]
-    assert int(model.optimizer._iterations) == 0 and model.metrics[0]._direction
+    (metric,) = model._compile_metrics._user_metrics
+    assert metric.name == "m" and metric._direction == "down"
+    assert int(model.optimizer._iterations) == 0

@@ -25,11 +25,11 @@ def folder(sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_map_of_the_code_names_every_package() -> None:
-    """Each package of the tree, and no other folder."""
+    """Each package of the tree, each folder of C, and no other folder."""
     _, code = (ROOT / "docs/compose.md").read_text().split("\n## The code\n")
     named = re.findall(r"\]\(\.\./(tfpipe[\w/]*)\)", code)
-    packages = {str(path.parent.relative_to(ROOT)) for path in (ROOT / "tfpipe").rglob("__init__.py")}
-    assert sorted(named) == sorted(packages)
+    sources = [*(ROOT / "tfpipe").rglob("__init__.py"), *(ROOT / "tfpipe").rglob("*.c")]
+    assert sorted(named) == sorted({str(path.parent.relative_to(ROOT)) for path in sources})
 
 
 def run(block: str) -> dict:

@@ -38,8 +38,6 @@ NAMES = {
         "_strip_protocol": "a URL's path",
         "_info": "a file's size",
         "_cat_file": "a file's bytes, or a range of them",
-        "_session": "the HTTP client, to close it",
-        "_s3": "the client of S3, to close it",
     },
     "datasets": {"_indices": "the rows that a Hugging Face dataset has left"},
     "lxml": {"_Element": "a type"},

@@ -51,11 +51,11 @@ def servers() -> Iterator[LocalWorkers]:
         local_workers.cache_clear()
 
 
-@pytest.fixture
 def pids(servers: LocalWorkers) -> list[int]:
     return [process.pid for process in servers._processes]
 
 
+@pytest.fixture
 def addresses(servers: LocalWorkers) -> list[str]:
     return [servers.find(number) for number in range(2)]
 
@@ -231,7 +231,7 @@ def test_a_simulated_delay_is_refused(sample: SampleData, tmp_path: Path, monkey
     """Workers cannot run its Python, and the trainer would ask them again without an end."""
     monkeypatch.setenv("TFPIPE_STORAGE_DELAY_MS", "5")
     with pytest.raises(ConfigError, match="TFPIPE_STORAGE_DELAY_MS delays reads in Python, which workers do not run"):
-        build_dataset(configured(sample, tmp_path, {"address": "localhost:1"}))
+        build_dataset(configured(sample, tmp_path, "localhost:1"))
 
 
 def test_urls_are_refused() -> None:

@@ -82,7 +82,7 @@ def store(sample: SampleData) -> Iterator[str]:
 def test_batches_from_a_web_server_are_those_from_files(
     sample: SampleData, index: str, tmp_path: Path, server: Server, split: str, data: dict
 ) -> None:
-    there = config_of(sample, tmp_path, server.url, {"batch": 7}, **data)
+    there = config_of(sample, tmp_path, server.url, **data)
     here = config_here(sample, tmp_path, index=index, **data | {"annotations": "index"})
     world = World(1, 2)
     before = [thread.name for thread in threading.enumerate()].count("tfpipe-fetch")
@@ -209,9 +209,9 @@ def test_where_http_may_have_an_xml_nothing_is_asked(server: Server) -> None:
 
 
 def test_a_program_ends_while_a_server_does_not_answer(sample: SampleData, tmp_path: Path, server: Server) -> None:
-    # The first batch takes 32 images and their XMLs, and the pipeline works ahead.
-    server.answers = 100
-    config_of(sample, tmp_path, server.url, {"concurrency": 4, "batch": 4})
+    # Two calls of 32 images and their XMLs are under way at once, and the pipeline works ahead.
+    server.answers = 200
+    config_of(sample, tmp_path, server.url, {"concurrency": 4})
     # By its standard input, which `start` does not give, it is told to end.
     ensure_server()
     command, env = [*WARM, "-c", PROGRAM, tmp_path / "remote.json"], {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -219,9 +219,9 @@ def test_a_program_ends_while_a_server_does_not_answer(sample: SampleData, tmp_p
     try:
         assert program.stdout.readline() == "begun\n"
         deadline = time.monotonic() + 60
-        while server.asked.total() < 104 and time.monotonic() < deadline:
+        while server.asked.total() < 204 and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert server.asked.total() >= 104, "four are under way"
+        assert server.asked.total() >= 204, "four are under way"
         # Those would be given up after 30 s, and repeated eight times.
         program.stdin.write("\n")
         done = finish(program)
