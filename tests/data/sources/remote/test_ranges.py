@@ -1,5 +1,6 @@
 """Parts of large files behind URLs: neighbours together, blocks in a cache that is bounded, shared and checked."""
 
+import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.support.server import Server, serving
 from tfpipe.config import Remote
 from tfpipe.data.sources.remote import fetcher, ranges
 from tfpipe.data.sources.remote.cache import SEAL
-from tfpipe.data.sources.remote.fetcher import FetchError
+from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
 from tfpipe.data.sources.remote.ranges import GAP, MOST, Extent, RemoteFiles, neighbours
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import Stamp
@@ -245,6 +246,23 @@ def test_a_replaced_object_of_a_store_is_noticed_when_its_version_is_asked_for(f
     for _ in range(2):
         (result,) = reader.read([Extent(0, 0, 9)])
         assert isinstance(result, FetchError) and "it has changed since the start" in str(result)
+
+
+def test_a_version_that_was_not_answered_in_time_is_asked_for_again(
+    files: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system, url, stamp = fsspec.filesystem("memory"), "memory://late/0", Fetcher._stamp
+    system.pipe_file("/late/0", files[0])
+    pauses_s = iter([99])
+
+    async def late(self: Fetcher, url: str) -> Stamp:
+        await asyncio.sleep(next(pauses_s, 0))
+        return await stamp(self, url)
+
+    monkeypatch.setattr(Fetcher, "_stamp", late)
+    reader = RemoteFiles([(url, Stamp(len(files[0]), "another"))], Remote(timeout_s=1))
+    (result,) = reader.read([Extent(0, 0, 9)])
+    assert "it has changed since the start" in str(result) and "tried 2 times" in str(result)
 
 
 def test_file_systems_without_asyncio_work_too(files: list[bytes]) -> None:

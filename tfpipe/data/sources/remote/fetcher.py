@@ -136,13 +136,10 @@ class Fetcher:
     async def _look_at(self, url: str, stamp: Stamp) -> None:
         """Raises ValueError if a file has another version than `stamp`; asks for it if the last time is LOOK_S ago."""
         if time.monotonic() >= self._look_s.get(url, 0):
+            # Until it is known, each request asks: none takes bytes of a version that another one is about to refuse.
+            now = await self._stamp(url)
+            check_version([] if now.changed is None else [str(now.changed)], now.size, stamp)
             self._look_s[url] = time.monotonic() + LOOK_S
-            try:
-                now = await self._stamp(url)
-                check_version([] if now.changed is None else [str(now.changed)], now.size, stamp)
-            except Exception:
-                del self._look_s[url]
-                raise
 
     async def _stamp(self, url: str) -> Stamp:
         info = {name.lower(): value for name, value in (await self._system(url)._info(url)).items()}
