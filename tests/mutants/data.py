@@ -31,7 +31,7 @@ MUTANTS = (
     ),
     Mutant(
         "data/catalog/class_folders.py",
-        '(not roots and {"train"} < set(said.values()))',
+        '(not roots and {"train"} < set(splits.values()))',
         "False",
         "data/catalog/test_class_folders.py",
     ),

@@ -53,7 +53,7 @@ def test_every_source_of_images_has_them_and_the_same_batches(kind: str, tmp_pat
     split = load_split(config.data, "train", World())
     table = find_entries(config.data, split.catalog, show=False)
     assert table is not None
-    assert (summary.images, summary.found) == (6, 4)
+    assert (summary.images, summary.with_entries) == (6, 4)
     text, starts = table.columns["text"], table.columns["starts"]
     for item in range(6):
         entries = text[starts[item] : starts[item + 1] - 1].tobytes()

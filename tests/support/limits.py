@@ -43,7 +43,7 @@ FRAGMENT = re.compile(r"\b[Nn]one: ")
 
 MOST = {
     "functions that take a config, the world and a catalog": 0,
-    "names that are participles": 132,
+    "names that are participles": 0,
     '"None: " in docstrings': 26,
     ".order(": 3,
     "catalog.source.": 0,
@@ -97,9 +97,13 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def participles(tree: ast.Module) -> int:
-    """Returns how many times a variable or a parameter whose whole name is a participle is assigned."""
-    stored = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-    return sum(name in PARTICIPLES for name in [*stored, *(a.arg for a in ast.walk(tree) if isinstance(a, ast.arg))])
+    """Returns how many times a variable or a parameter whose whole name is a participle is assigned.
+
+    In a module that has a "top", "left" is a side.
+    """
+    names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    names += [node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)]
+    return sum(name in PARTICIPLES - ({"left"} if "top" in names else set()) for name in names)
 
 
 def imported(node: ast.AST, known: Collection[str]) -> Iterator[str]:

@@ -223,12 +223,12 @@ def test_each_epochs_end_is_seen_once_although_signals_come_in_test_passes(
 
 def test_names_that_a_callback_of_the_users_own_may_add_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     stopping = keras.callbacks.EarlyStopping("val_loss")
-    check_monitor(stopping, "callbacks[1].args", ["loss", "test_loss"], own=True)
+    check_monitor(stopping, "callbacks[1].args", ["loss", "test_loss"], is_own=True)
     assert (
         'which this run will not have, unless a callback of your own adds it; did you mean "test_loss"?' in caplog.text
     )
     with pytest.raises(ConfigError, match='did you mean "test_loss"'):
-        check_monitor(stopping, "callbacks[1].args", ["loss", "test_loss"], own=False)
+        check_monitor(stopping, "callbacks[1].args", ["loss", "test_loss"], is_own=False)
     writing = keras.callbacks.ModelCheckpoint("x.keras")
     assert not monitors(writing) and monitors(keras.callbacks.ModelCheckpoint("x.keras", save_best_only=True))
 

@@ -66,8 +66,8 @@ class AugmentStep(Section):
 
     def numbers(self) -> tuple[float, ...]:
         """Returns the step's arguments in the order of draw.h: by default its own keys, without texts."""
-        own = [getattr(self, key) for key in type(self).model_fields if key not in SHARED]
-        return tuple(value for value in own if not isinstance(value, str))
+        values = [getattr(self, key) for key in type(self).model_fields if key not in SHARED]
+        return tuple(value for value in values if not isinstance(value, str))
 
 
 class Warp(AugmentStep):

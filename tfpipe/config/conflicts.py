@@ -65,12 +65,12 @@ def conflicts(section: Any, rows: Iterable[Conflict], name: str = "") -> Iterato
 def settings(node: Any, path: str, name: str = "") -> Iterator[Setting]:
     """Yields the settings at `path` below a section or a dictionary; "[]" after a key stands for a list's elements."""
     key, _, rest = path.partition(".")
-    key, listed = key.removesuffix("[]"), key.endswith("[]")
+    key, many = key.removesuffix("[]"), key.endswith("[]")
     if node is None or (isinstance(node, Mapping) and key not in node):
         return
     value = node[key] if isinstance(node, Mapping) else getattr(node, key)
     is_set = isinstance(node, Mapping) or value != type(node).model_fields[key].default
-    parts = [(f"{name}{key}[{number}]", part) for number, part in enumerate(value)] if listed else [(name + key, value)]
+    parts = [(f"{name}{key}[{number}]", part) for number, part in enumerate(value)] if many else [(name + key, value)]
     for full, part in parts:
         if rest:
             yield from settings(part, rest, f"{full}.")

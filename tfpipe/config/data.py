@@ -260,7 +260,7 @@ class DataConfig(Section):
             return (self,)
         settings = [view.settings for view in self.views for _ in range(view.count)]
         seeds = [{"views": [], "seed": self.seed + number * APART} for number in range(len(settings))]
-        return tuple(self.model_copy(update=own | seed) for own, seed in zip(settings, seeds, strict=True))
+        return tuple(self.model_copy(update=view_keys | seed) for view_keys, seed in zip(settings, seeds, strict=True))
 
     def letterbox_for(self, split: str) -> int | None:
         """Returns the level of the rest of a letterbox in the crops of `split`; None if they are no letterboxes."""

@@ -385,7 +385,7 @@ class Loader(Iterator[Any]):
 
     def hold(self) -> None:
         """Ends the pipeline as the process ends; threads that take batches, which are daemons, wait for that end."""
-        self.held = True
+        self.is_held = True
         self._delivery.hold()
 
     def _compare_ranks(self) -> None:

@@ -292,10 +292,10 @@ def native() -> Native:
 
     try:
         ops = tf.load_op_library(str(file))
-        own = ctypes.CDLL(str(file))
-        version, own.tfpipe_native_origin.restype = own.tfpipe_native_ops_version(), ctypes.c_int64
-        own.tfpipe_native_failure.restype = ctypes.c_char_p
-        failure, origin = own.tfpipe_native_failure().decode(), own.tfpipe_native_origin()
+        functions = ctypes.CDLL(str(file))
+        version, functions.tfpipe_native_origin.restype = functions.tfpipe_native_ops_version(), ctypes.c_int64
+        functions.tfpipe_native_failure.restype = ctypes.c_char_p
+        failure, origin = functions.tfpipe_native_failure().decode(), functions.tfpipe_native_origin()
     except (OSError, AttributeError, tf.errors.OpError) as error:
         raise ConfigError(f"{file} cannot be loaded ({error}): {REMEDY}") from error
     _check_version(file, version)

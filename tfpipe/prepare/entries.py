@@ -42,7 +42,7 @@ class EntriesSummary(NamedTuple):
 
     path: Path  # of the table
     images: int
-    found: int  # images that have entry points
+    with_entries: int  # images that have entry points
     entries_bytes: int
     images_bytes: int
 

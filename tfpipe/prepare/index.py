@@ -157,8 +157,8 @@ def images_of(split: Split, table: BoxTable | None, items: range) -> Images:
     paths = [catalog.paths.folders[number] + name for number, name in zip(numbers, names, strict=True)]
     if table is not None:
         low, high = np.searchsorted(table.images, [items.start, items.stop])
-        known = Annotated(table.images[low:high] - items.start, table.boxes[low:high], table.classes[low:high])
-        return Images(paths, [""] * len(paths), catalog.labels[part], known, table.relative, remote)
+        objects = Annotated(table.images[low:high] - items.start, table.boxes[low:high], table.classes[low:high])
+        return Images(paths, [""] * len(paths), catalog.labels[part], objects, table.relative, remote)
     suffix = FORMATS[catalog.annotation_format].suffix
     annotations = [
         catalog.annotation_folders[number] + annotation_name(name, suffix) if annotated else ""

@@ -23,7 +23,7 @@ class Images(NamedTuple):
     paths: list[str]
     annotations: list[str]  # paths of their XMLs; "" for an image without one
     labels: np.ndarray  # int32 [n]: class numbers, or BY_OBJECT
-    known: Annotated | None = None  # their objects from a box file; None to read the XMLs
+    objects: Annotated | None = None  # their objects from a box file; None to read the XMLs
     relative: bool = False  # True if the boxes in `known` are relative to the images' sizes instead of in pixels
     remote: Remote | None = None  # options for fetching them if the paths are URLs; None for files
     form: str = "voc"  # format of the annotations
@@ -88,11 +88,11 @@ def _fetch_rows(images: Images, remote: Remote, classes: dict[str, int]) -> Inde
     fetcher = Fetcher(remote, images.paths)
     texts = fetcher.fetch(images.annotations)
     starts = fetcher.starts(images.paths, START)
-    known = [None if isinstance(start, FetchError) else jpeg_header(start) for start in starts]
-    contents = iter(fetcher.fetch([path for path, header in zip(images.paths, known, strict=True) if header is None]))
+    headers = [None if isinstance(start, FetchError) else jpeg_header(start) for start in starts]
+    contents = iter(fetcher.fetch([path for path, header in zip(images.paths, headers, strict=True) if header is None]))
     fetcher.close()
     content, errors = RawAnnotations(), []
-    files = zip(images.paths, starts, known, images.annotations, texts, strict=True)
+    files = zip(images.paths, starts, headers, images.annotations, texts, strict=True)
     for path, start, header, annotation, text in files:
         try:
             header = header or pillow_header(BytesIO(_fetched(next(contents))), path)
@@ -123,7 +123,7 @@ def tabulate(images: Images, content: RawAnnotations, classes: dict[str, int]) -
     """
     heights, widths, components, formats = (content.headers[column :: len(Header._fields)] for column in range(4))
     real = np.array([heights, widths], np.float32).T
-    if images.known is None:
+    if images.objects is None:
         owners = np.repeat(np.arange(len(real)), np.array(content.counts, np.int64))
         edges = np.array(content.edges, np.float32).reshape(-1, 4)
         objects = Annotated(owners, edges, class_numbers(content.names, classes))
@@ -131,7 +131,7 @@ def tabulate(images: Images, content: RawAnnotations, classes: dict[str, int]) -
         sizes = sizes_of(stated, real.__getitem__)
         annotated = np.array([path != "" for path in images.annotations])
     else:
-        objects, stated = images.known, real
+        objects, stated = images.objects, real
         sizes = np.ones_like(real) if images.relative else real
         annotated = np.bincount(objects.images, minlength=len(real)) > 0
     counts = np.bincount(objects.images, minlength=len(real))

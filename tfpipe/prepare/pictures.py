@@ -145,19 +145,19 @@ def examples(split: Split, *, crops: bool) -> Callable[[Picture], Example]:
     """Returns a function that makes the record of a picture of `split`: of a crop, or of a file with its boxes."""
     catalog, classes = split.catalog, split.config.classes
     words = read_words(classes) if isinstance(classes, Path) else {}
-    known = None if crops else catalog.boxes
-    offsets = np.zeros(0, np.int64) if known is None else known.offsets(len(catalog))
+    targets = None if crops else catalog.boxes
+    offsets = np.zeros(0, np.int64) if targets is None else targets.offsets(len(catalog))
 
     def example(picture: Picture) -> Example:
         item, label = picture.item, picture.label
         synset = "" if label == BY_OBJECT else catalog.classes[label]
         boxes, labels = WHOLE_IMAGE, np.array([label])
-        if known is not None:
+        if targets is not None:
             # Without an annotation the catalog has the whole image as the target; the record has no box then.
             image_boxes = slice(offsets[item], offsets[item + 1] if catalog.annotated[item] else offsets[item])
-            boxes, labels = known.boxes[image_boxes], known.labels[image_boxes]
+            boxes, labels = targets.boxes[image_boxes], targets.labels[image_boxes]
         header = header_of(picture.contents, catalog.paths[item])
-        if known is not None and catalog.stated is not None:
+        if targets is not None and catalog.stated is not None:
             check_turned(catalog.stated[item], header[:2], catalog.paths[item], lambda: picture.contents)
         if picture.contents.startswith(STORED):
             header = header._replace(format="COEFFICIENTS")  # other readers must not take it for a JPEG

@@ -178,15 +178,15 @@ def check_over_ranks(loss: keras.losses.Loss, size: int) -> None:
 
 
 def _own_loss(name: str, classes: int, args: dict[str, Any], *, shares: bool) -> keras.losses.Loss:
-    own = load_function(name, "loss.name")
-    reduction = args.pop("reduction", None if inspect.isclass(own) else "sum_over_batch_size")
-    if inspect.isclass(own):
+    user_loss = load_function(name, "loss.name")
+    reduction = args.pop("reduction", None if inspect.isclass(user_loss) else "sum_over_batch_size")
+    if inspect.isclass(user_loss):
         loss = build(name, args, "loss", keras.losses, keras.losses.Loss)
         loss.reduction = reduction or loss.reduction
         function = loss.call
     else:
-        loss, function = keras.losses.Loss(own.__name__, reduction), partial(own, **args)
-        check_signature(own, "loss.args", name, args, None, None)
+        loss, function = keras.losses.Loss(user_loss.__name__, reduction), partial(user_loss, **args)
+        check_signature(user_loss, "loss.args", name, args, None, None)
 
     @named_errors("loss.name", name)
     def of_crops(labels: Any, logits: Any) -> Any:

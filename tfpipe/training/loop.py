@@ -302,20 +302,20 @@ def end_epoch(
     If it is the run's last one, the config's callbacks see the end of training. Returns the epoch's metrics, if any.
     """
     start, logs = checkpoints.state, dict(checkpoints.state.untested or {})
-    own = [callback for callback in callbacks if isinstance(callback, OwnCallbacks)]
+    user_callbacks = [callback for callback in callbacks if isinstance(callback, OwnCallbacks)]
     for callback in callbacks:
         callback.set_params({"verbose": 0, "epochs": checkpoints.epochs, "steps": steps})
         callback.set_model(model)
-    for callback in own:
+    for callback in user_callbacks:
         callback.on_train_begin()
     if start.untested is not None:
-        for callback in own:
+        for callback in user_callbacks:
             callback.on_epoch_begin(start.epoch - 1)
         for callback in callbacks:
             if isinstance(callback, Evaluation | OwnCallbacks | Record | Display | Checkpoints):
                 callback.on_epoch_end(start.epoch - 1, logs)
     if checkpoints.ended or start.epoch >= checkpoints.epochs:
         model.optimizer.finalize_variable_values(model.trainable_weights)
-        for callback in own:
+        for callback in user_callbacks:
             callback.on_train_end(logs)
     return logs

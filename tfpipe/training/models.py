@@ -115,8 +115,8 @@ def _application(
     """
     build = getattr(keras.applications, name, None)
     if not callable(build):
-        known = [attribute for attribute in dir(keras.applications) if attribute[0].isupper()]
-        raise ConfigError(f'model.name "{name}" is not known; accepted: resnet18, {", ".join(known)}')
+        names = [attribute for attribute in dir(keras.applications) if attribute[0].isupper()]
+        raise ConfigError(f'model.name "{name}" is not known; accepted: resnet18, {", ".join(names)}')
     channels = pixels.shape[-1]
     try:
         prepared = import_module(build.__module__).preprocess_input(pixels)

@@ -145,17 +145,17 @@ def monitors(callback: keras.callbacks.Callback) -> bool:
     return isinstance(getattr(callback, "monitor", None), str) and hasattr(callback, "monitor_op")
 
 
-def check_monitor(callback: Any, key: str, names: list[str], own: bool) -> None:
+def check_monitor(callback: Any, key: str, names: list[str], is_own: bool) -> None:
     """Checks that the metric a callback monitors will exist, before training; `names` are those that will.
 
-    A callback of the user's own, `own`, may add others: then only a warning names it. Raises ConfigError.
+    A callback of the user's own, `is_own`, may add others: then only a warning names it. Raises ConfigError.
     """
     if callback.monitor in names:
         return
     instead = callback.monitor.replace("val_", "test_", 1)
     hint = f'; did you mean "{instead}"?' if instead in names else ""
     message = f'{key}: {type(callback).__name__} monitors "{callback.monitor}", which this run will not have'
-    if not own:
+    if not is_own:
         raise ConfigError(f"{message}{hint}; accepted: {', '.join(names)}")
     logger.warning("%s, unless a callback of your own adds it%s", message, hint)
 
@@ -166,12 +166,12 @@ def choose_mode(callback: Any, key: str, metrics: dict[str, keras.metrics.Metric
     Keras does it at the end of the first epoch, for the names that it knows. Raises ConfigError if it is not known.
     """
     name = callback.monitor
-    known, direction = name.removeprefix("test_"), getattr(metrics.get(name), "_direction", None)
+    metric, direction = name.removeprefix("test_"), getattr(metrics.get(name), "_direction", None)
     if callback.mode != "auto":
         return
-    if known not in BETTER and direction is None:
+    if metric not in BETTER and direction is None:
         raise ConfigError(
             f'{key}: mode is missing: {type(callback).__name__} monitors "{name}", of which it is not known whether a '
             'smaller or a larger value is better; accepted: "min" or "max"'
         )
-    callback.mode = BETTER.get(known, "min" if direction == "down" else "max")
+    callback.mode = BETTER.get(metric, "min" if direction == "down" else "max")

@@ -35,13 +35,13 @@ class MadeFrom(NamedTuple):
             return None
         try:
             version, files, settings = json.loads(stored or "")
-            before, known = {name: Stamp(*fields) for name, fields in files}, dict(settings)
+            before, stored_settings = {name: Stamp(*fields) for name, fields in files}, dict(settings)
         except (ValueError, TypeError):
-            version, before, known = None, {}, {}
+            version, before, stored_settings = None, {}, {}
         if version != self.version:
             return "another version of tfpipe made it"
         now, plain = dict(self.files), json.loads(json.dumps(self.settings))
-        changes = differences(known, plain, "then", "now", sorted(known | plain))
+        changes = differences(stored_settings, plain, "then", "now", sorted(stored_settings | plain))
         changes += [f"{name} is {'gone' if name in before else 'new'}" for name in sorted(before.keys() ^ now.keys())]
         both = sorted(before.keys() & now.keys())
         for name in (name for name in both if before[name] != now[name]):

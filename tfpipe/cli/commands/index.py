@@ -36,8 +36,8 @@ def run(args: argparse.Namespace) -> None:
             if world.rank == 0:
                 share = done.entries_bytes / max(1, done.images_bytes)
                 print(
-                    f"{done.path}: entry points of {done.found} of {done.images} images, "
-                    f"{done.entries_bytes / max(1, done.found):.0f} bytes each, {share:.1%} of the images' bytes"
+                    f"{done.path}: entry points of {done.with_entries} of {done.images} images, "
+                    f"{done.entries_bytes / max(1, done.with_entries):.0f} bytes each, {share:.1%} of the images' bytes"
                 )
             continue
         if args.verify:

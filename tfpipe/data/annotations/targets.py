@@ -78,16 +78,16 @@ def target_parser(classes: Sequence[str], form: str = "voc") -> Parse:
     def parse(
         texts: np.ndarray, paths: np.ndarray, labels: np.ndarray, sizes: np.ndarray, starts: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
-        names, found, problem = list(map(os.fsdecode, paths.tolist())), list[Objects](), ""
+        names, annotations, problem = list(map(os.fsdecode, paths.tolist())), list[Objects](), ""
         try:
             with alone:
                 for text, path, real, start in zip(texts.tolist(), names, sizes.tolist(), starts, strict=True):
-                    found.append(parse_annotation(text, path, form, len(classes)) if path else NOTHING)
-                    check_turned(found[-1].size, real, path, lambda start=start: start)  # type: ignore[misc]
+                    annotations.append(parse_annotation(text, path, form, len(classes)) if path else NOTHING)
+                    check_turned(annotations[-1].size, real, path, lambda start=start: start)  # type: ignore[misc]
         except ValueError as error:
-            found, problem = [NOTHING] * len(texts), str(error)
-        divisors = sizes_of(np.array([one.size for one in found], np.float32), sizes.__getitem__)
-        boxes = targets(numbered(found, numbers), labels, divisors)
+            annotations, problem = [NOTHING] * len(texts), str(error)
+        divisors = sizes_of(np.array([one.size for one in annotations], np.float32), sizes.__getitem__)
+        boxes = targets(numbered(annotations, numbers), labels, divisors)
         return boxes.images.astype(np.int64), boxes.boxes, boxes.labels, problem
 
     def in_graph(texts: tf.Tensor, paths: tf.Tensor, labels: tf.Tensor, sizes: tf.Tensor, jpegs: tf.Tensor) -> Targets:

@@ -124,7 +124,7 @@ def data_folder(path: Path, split: str) -> Path | None:
     if not isinstance(value, str) or not isinstance(root, str):
         raise ConfigError(f"{path}: received {name} {str(value)[:80]}; accepted: the path of one folder or list")
     tried = [path.parent / root / value, path.parent / value, path.parent / value.removeprefix("../")]
-    found = next((folder for folder in tried if folder.exists()), None)
-    if found is None:
+    directory = next((folder for folder in tried if folder.exists()), None)
+    if directory is None:
         raise ConfigError(f"{path}: {name} {value} is neither {' nor '.join(map(str, dict.fromkeys(tried)))}")
-    return found
+    return directory

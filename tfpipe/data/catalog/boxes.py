@@ -51,8 +51,8 @@ def with_boxes(catalog: Catalog, storage: Storage | None, world: World) -> Catal
         parts.append(Boxes(plain, np.repeat(WHOLE_IMAGE, len(plain), axis=0), catalog.labels[plain]))
     images, boxes, labels = map(np.concatenate, zip(*parts, strict=True))
     order = np.argsort(images, kind="stable")
-    found = Boxes(images[order].astype(np.int32), boxes[order], labels[order])
-    return replace(catalog, boxes=found, stated=stated, ledger=ledger)
+    all_boxes = Boxes(images[order].astype(np.int32), boxes[order], labels[order])
+    return replace(catalog, boxes=all_boxes, stated=stated, ledger=ledger)
 
 
 def boxes_of(catalog: Catalog, storage: Storage | None, items: np.ndarray, *, show: bool) -> ReadBoxes:

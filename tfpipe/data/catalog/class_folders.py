@@ -128,12 +128,12 @@ def places_of(folders: Sequence[str]) -> list[Place]:
     """
     paths = [tuple(folder.split("/")[:-1]) for folder in folders]
     whole, words = ([_place(path, split_of) for path in paths] for split_of in (whole_split, _only_split))
-    said = {place.root: place.split for place in whole if place.split}
+    splits = {place.root: place.split for place in whole if place.split}
     roots = {place.root: place.split for place in whole if place.names and place.split}
     more = {place.root: place.split for place in words if place.names and place.split}
     # Folders train and val of images alone are splits too, without classes; those train and bus are classes.
-    if "train" in roots.values() or (not roots and {"train"} < set(said.values())):
-        roots = said
+    if "train" in roots.values() or (not roots and {"train"} < set(splits.values())):
+        roots = splits
     if "train" not in roots.values():
         roots |= more if {"train"} < set(more.values()) else {}
     elif set(roots.values()) == {"train"}:
@@ -166,8 +166,8 @@ def _only_split(name: str) -> str | None:
 
 def test_split(places: Iterable[Place]) -> str | None:
     """Returns the split that is used as test data: val, else test; None if no name says one."""
-    said = {place.split for place in places}
-    return next((name for name in TESTS if name in said), None)
+    splits = {place.split for place in places}
+    return next((name for name in TESTS if name in splits), None)
 
 
 def of_split(places: Sequence[Place], split: str, *, apart: bool) -> list[bool]:

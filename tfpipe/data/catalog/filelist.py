@@ -317,11 +317,11 @@ def _scan_voc(root: Path) -> dict[str, list[str]]:
         names = root / "ImageSets/Main" / f"{split}.txt"
         if not names.exists():
             continue
-        listed = sorted({line.split()[0] for line in read_text(names).splitlines() if line.strip()})
-        missing = [name for name in listed if name not in by_name]
+        stems = sorted({line.split()[0] for line in read_text(names).splitlines() if line.strip()})
+        missing = [name for name in stems if name not in by_name]
         if missing:
             raise ConfigError(f"{names} names {len(missing)} images that are not in JPEGImages, e.g. {missing[0]}")
-        splits[split] = [by_name[name] for name in listed]
+        splits[split] = [by_name[name] for name in stems]
     if not splits:
         raise ConfigError(f"no list in {root / 'ImageSets/Main'}; expected one of {', '.join(VOC_SPLITS)} (.txt)")
     return splits

@@ -38,11 +38,11 @@ def find_layout(layout: str | Layout, paths: Sequence[str]) -> Layout:
     """
     if isinstance(layout, Layout):
         return layout
-    known = LAYOUTS if layout == "auto" else {layout: NAMED[layout]}
-    for rule in known.values():
+    layouts = LAYOUTS if layout == "auto" else {layout: NAMED[layout]}
+    for rule in layouts.values():
         if f"/{rule.images}/" in paths[0]:
             return rule
-    folders = " or ".join(rule.images for rule in known.values())
+    folders = " or ".join(rule.images for rule in layouts.values())
     raise ConfigError(
         f"{paths[0]} is in no folder {folders}, so where its XML would be is unknown; set data.layout to "
         '{"images": FOLDER, "annotations": FOLDER}, or data.annotations to "none"'
@@ -104,10 +104,10 @@ def existing(paths: FileList, layout: Layout, storage: "Storage", *, show: bool)
     if optional.all():
         logger.info("HTTP cannot list folders: requests an XML with each image; without one uses the whole image")
         return optional
-    listed = list(progress(storage.names(folders), len(folders), "looking for XMLs", "folder", show))
-    if not any(listed):
+    folder_names = list(progress(storage.names(folders), len(folders), "looking for XMLs", "folder", show))
+    if not any(folder_names):
         return optional
-    annotated = (annotation_name(name, suffix) in listed[folder] for folder, name in paths.entries())
+    annotated = (annotation_name(name, suffix) in folder_names[folder] for folder, name in paths.entries())
     return np.fromiter(annotated, bool, len(paths)) | optional
 
 

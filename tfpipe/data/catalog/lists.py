@@ -82,8 +82,8 @@ def load_list(config: DataConfig, split: str, world: World) -> ReadList:
     files = world.from_rank0(lambda: stamped(paths_of(filelist)))
     store = TableStore([], files, world) if folder else store_of(config, paths_of(filelist), files, world)
     if not store.folders:
-        found = world.from_rank0(lambda: read_lists(filelist, rule)) if folder else read_lists(filelist, rule)
-        return found._replace(store=store)
+        contents = world.from_rank0(lambda: read_lists(filelist, rule)) if folder else read_lists(filelist, rule)
+        return contents._replace(store=store)
 
     def make(_: World) -> StoredTable:
         paths, lists = read_lists(filelist, show=world.rank == 0)[:2]

@@ -41,23 +41,23 @@ def load_listed(config: DataConfig, split: str, world: World, storage_of: Callab
     if split not in ("train", "test") or (split == "test" and config.test_filelist is None):
         raise ConfigError(f'no data for split "{split}": it must be "train", or "test" with data.test_filelist set')
     filelist = config.filelist_for(split)
-    listed = load_list(config, split, world)
-    paths, lists, store = listed.paths, listed.lists, listed.store
+    entries = load_list(config, split, world)
+    paths, lists, store = entries.paths, entries.lists, entries.store
     storage, name = storage_of(paths), " + ".join(map(str, config.train_lists))
-    classes = classes_of(config, split, listed, world)
-    labels, settings = load_labels(listed, classes, config, split)
+    classes = classes_of(config, split, entries, world)
+    labels, settings = load_labels(entries, classes, config, split)
     folders, annotated = [""] * len(paths.folders), np.zeros(len(paths), bool)
     # Images without a class may have boxes of all.
-    own = () if config.targets.kind in UNCLASSED else classes
-    about: dict[str, Any] = {"lists": lists, "display_name": name, "ledger": listed.ledger}
-    catalog = Catalog(split, paths, folders, annotated, labels, own, **about)
+    class_names = () if config.targets.kind in UNCLASSED else classes
+    about: dict[str, Any] = {"lists": lists, "display_name": name, "ledger": entries.ledger}
+    catalog = Catalog(split, paths, folders, annotated, labels, class_names, **about)
     needs_boxes = config.uses_boxes(split)
     if reads_boxes(config, split, paths):
         catalog = _with_annotations(catalog, storage, config, store, settings)
     elif needs_boxes and config.annotations == "auto":
         logger.info("%s: no XML is looked for, in no known layout: images are used whole", filelist)
-    known = catalog.boxes is not None or not any(is_optional(f"{path}.xml") for path in catalog.annotation_folders)
-    annotated_too = f", {'' if known else 'at most '}{catalog.annotated.sum()} of them annotated" if needs_boxes else ""
+    exact = catalog.boxes is not None or not any(is_optional(f"{path}.xml") for path in catalog.annotation_folders)
+    annotated_too = f", {'' if exact else 'at most '}{catalog.annotated.sum()} of them annotated" if needs_boxes else ""
     logger.info("%s: %d images%s", split, len(catalog), annotated_too)
     by_box = split == "train" and config.unit == "box" and needs_boxes
     # Workers run no Python, and so find no boxes, even without any XML; URLs they refuse themselves.
@@ -70,28 +70,28 @@ def load_listed(config: DataConfig, split: str, world: World, storage_of: Callab
     return replace(catalog, classes=classes, by_box=by_box, masks=masks)
 
 
-def classes_of(config: DataConfig, split: str, listed: ReadList, world: World = World()) -> tuple[str, ...]:
+def classes_of(config: DataConfig, split: str, entries: ReadList, world: World = World()) -> tuple[str, ...]:
     """Returns the class names, given the images of `split`; every rank of `world` must call."""
     # Test data has the class numbers of training data, so it may need the training list's folders.
     numbered = split == "train" or config.classes is not None
-    train = listed if numbered else load_list(config, "train", world)
+    train = entries if numbered else load_list(config, "train", world)
     return class_table(config, train.paths, train.folder_classes)
 
 
 def load_labels(
-    listed: ReadList, classes: Sequence[str], config: DataConfig, split: str
+    entries: ReadList, classes: Sequence[str], config: DataConfig, split: str
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Returns the images' labels, int32 [n], and what they depend on besides the list; every rank must call.
 
     Raises ConfigError as image_labels does.
     """
-    paths, file, store = listed.paths, config.label_file_for(split), listed.store
+    paths, file, store = entries.paths, config.label_file_for(split), entries.store
     settings: dict[str, Any] = {"the classes": list(classes), "data.label_source": config.label_source}
     settings |= {"labels": store.stamps([file])}
     settings |= {} if config.class_level is None else {"data.class_level": config.class_level}
 
     def make(_: World) -> StoredTable:
-        return StoredTable({}, {"labels": image_labels(paths, classes, config, file, listed.folder_classes)})
+        return StoredTable({}, {"labels": image_labels(paths, classes, config, file, entries.folder_classes)})
 
     table = store.table("labels", settings, make)
     assert table is not None, "labels are always found"
@@ -112,8 +112,8 @@ def reads_boxes(config: DataConfig, split: str, paths: FileList) -> bool:
 
 def may_have_annotations(config: DataConfig, split: str, paths: FileList) -> bool:
     """Returns whether the config, or the images' paths, say where boxes are."""
-    known = config.layout != "auto" or any(f"/{rule.images}/" in paths[0] for rule in LAYOUTS.values())
-    return known or config.label_source == "object" or config.box_file_for(split) is not None
+    has_layout = config.layout != "auto" or any(f"/{rule.images}/" in paths[0] for rule in LAYOUTS.values())
+    return has_layout or config.label_source == "object" or config.box_file_for(split) is not None
 
 
 def _with_annotations(

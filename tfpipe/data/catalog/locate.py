@@ -91,5 +91,5 @@ def find_targets(catalog: Catalog, *, sent: bool = False) -> Callable[[Any, tf.T
         return lambda images, sizes: parse(images.annotation, images.annotation_path, images.label, sizes, images.jpeg)
     stated = catalog.stated if catalog.stated is None or not catalog.by_box else catalog.stated[catalog.boxes.images]
     offsets = None if catalog.by_box else catalog.boxes.offsets(len(catalog))
-    known = KnownTargets(catalog.boxes, offsets, stated, sent=sent)
-    return lambda images, sizes: known.checked(images.visit.item, sizes, images.jpeg)
+    boxes = KnownTargets(catalog.boxes, offsets, stated, sent=sent)
+    return lambda images, sizes: boxes.checked(images.visit.item, sizes, images.jpeg)

@@ -91,7 +91,7 @@ def _is_whole(table: StoredTable, checksums: dict[str, int]) -> bool:
     names = [name for name in checksums if name != ABOUT]
     with ThreadPoolExecutor(CHECKSUM_THREADS) as pool:
         sums = pool.map(lambda name: _checksum(table.columns[name]), names)
-        return all(checksums[name] == found for name, found in zip(names, sums, strict=True))
+        return all(checksums[name] == checksum for name, checksum in zip(names, sums, strict=True))
 
 
 def _checksum(column: np.ndarray) -> int:
@@ -253,10 +253,10 @@ class TableStore:
         """Makes a table once; returns it mapped, or as made if it cannot be stored."""
         table, problems = None, list[str]()
         for folder in self.folders:
-            with ExitStack() as held:
+            with ExitStack() as locks:
                 try:
                     create_folder(folder)
-                    lock = held.enter_context(waiting_lock(folder / LOCK))
+                    lock = locks.enter_context(waiting_lock(folder / LOCK))
                     mapped = map_table(folder / name)  # another process may have made it meanwhile
                     if mapped is not None:
                         return mapped

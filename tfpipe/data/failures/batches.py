@@ -132,5 +132,5 @@ class PhasedBatches(Batches):
 
     def _open(self, stream: Stream) -> Cancellable:
         config, schedule, first = self._course
-        phase, left = schedule.phase_after(first + self._taken)
-        return Cancellable(self._build(config.at(phase.epoch), resume=stream).take(left))
+        phase, steps = schedule.phase_after(first + self._taken)
+        return Cancellable(self._build(config.at(phase.epoch), resume=stream).take(steps))

@@ -162,10 +162,10 @@ class Dropped:
         new = resumed | np.array([item not in self._known for item in visits.item.tolist()], bool)
         if new.any():
             self._learn(SampleRef(*(values[new] for values in visits)))
-        known = zip(visits.position.tolist(), [self._known[item] for item in visits.item.tolist()], strict=True)
+        failures = zip(visits.position.tolist(), [self._known[item] for item in visits.item.tolist()], strict=True)
         for item in visits.item[resumed].tolist():
             del self._known[item]
-        return [DroppedSample(position, failure) for position, failure in known if failure is not None]
+        return [DroppedSample(position, failure) for position, failure in failures if failure is not None]
 
     def _learn(self, visits: SampleRef) -> None:
         split, catalog = self._split, self._split.catalog

@@ -103,10 +103,10 @@ def choose_windows(
         seeds = tf.stack([crop_seeds(2 * view.seed, *at) for view in random], axis=1)
         ends = tf.concat([first[1:], tf.shape(targets.images, tf.int64)], axis=0)
         crops = tf.range(tf.size(images, tf.int64))
-        own = (crops, crops + 1) if by_object else (tf.gather(first, images), tf.gather(ends, images))
-        boxes = Candidates(targets.boxes, tf.stack(own, axis=1), images)
+        spans = (crops, crops + 1) if by_object else (tf.gather(first, images), tf.gather(ends, images))
+        boxes = Candidates(targets.boxes, tf.stack(spans, axis=1), images)
         ranges = [_ranges(view.random_resized, by_object) for view in random]
-        left = iter(tf.unstack(random_windows(sizes, boxes, seeds, ranges), len(random), axis=1))
+        random_views = iter(tf.unstack(random_windows(sizes, boxes, seeds, ranges), len(random), axis=1))
 
     def windows_of(view: DataConfig) -> tf.Tensor:
         match view.crop_for(split):
@@ -114,7 +114,7 @@ def choose_windows(
                 return box_windows(targets.boxes, tf.gather(sizes, images))
             case "center" | "full":
                 return full_windows(sizes)
-        return next(left)
+        return next(random_views)
 
     by_view = [windows_of(view) for view in views]
     return Windows(images, numbers, tf.stack(by_view, axis=1) if config.views else by_view[0], labels)

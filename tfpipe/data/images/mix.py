@@ -93,5 +93,5 @@ def mix_labels(labels: tf.Tensor, classes: int, share: tf.Tensor) -> tf.Tensor:
 
     Classes (int32 [batch]) become float32 [batch, classes]; labels that are floats stay as they are.
     """
-    own = labels if labels.dtype.is_floating else tf.one_hot(labels, classes)
-    return own * share + tf.roll(own, 1, 0) * (1.0 - share)
+    shares = labels if labels.dtype.is_floating else tf.one_hot(labels, classes)
+    return shares * share + tf.roll(shares, 1, 0) * (1.0 - share)

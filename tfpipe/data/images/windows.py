@@ -81,15 +81,15 @@ def image_sizes(images: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
 
     An image "" keeps its 0.
     """
-    known = tf.ensure_shape(native().sizes(images, sizes), [None, 2])
+    stated = tf.ensure_shape(native().sizes(images, sizes), [None, 2])
     # Lengths, here and elsewhere, since a comparison with "" copies each string: 115 kB of a JPEG.
-    unknown = tf.where(tf.equal(known[:, 0], 0) & (tf.strings.length(images) > 0))
+    unknown = tf.where(tf.equal(stated[:, 0], 0) & (tf.strings.length(images) > 0))
 
     def look() -> tf.Tensor:
-        found = tf.map_fn(image_size, tf.gather_nd(images, unknown), fn_output_signature=tf.TensorSpec([2], tf.int32))
-        return tf.tensor_scatter_nd_update(known, unknown, found)
+        decoded = tf.map_fn(image_size, tf.gather_nd(images, unknown), fn_output_signature=tf.TensorSpec([2], tf.int32))
+        return tf.tensor_scatter_nd_update(stated, unknown, decoded)
 
-    return tf.cond(tf.size(unknown) > 0, look, lambda: known)
+    return tf.cond(tf.size(unknown) > 0, look, lambda: stated)
 
 
 def decode_image(contents: tf.Tensor, channels: int) -> tf.Tensor:

@@ -64,9 +64,9 @@ def adopt(*arrays: np.ndarray) -> list[tf.Tensor]:
     types = [tf.as_dtype(array.dtype) for array in arrays]
     # tf.constant copies. DLPack refuses read-only arrays, and writable mappings count as memory where the system does
     # not overcommit. What numpy_function returns within a graph is taken as it is.
-    held = [arrays]  # TensorFlow keeps the function below as long as the process lives, and with it the list
+    inputs = [arrays]  # TensorFlow keeps the function below as long as the process lives, and with it the list
     with tf.init_scope(), tf.device("CPU"):
-        take = tf.function(lambda: tf.numpy_function(held.pop, [], types), autograph=False)
+        take = tf.function(lambda: tf.numpy_function(inputs.pop, [], types), autograph=False)
         # A concrete function: calls of others are counted, and many new ones are warned of.
         return list(take.get_concrete_function()())
 

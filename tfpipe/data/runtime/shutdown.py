@@ -55,24 +55,24 @@ class Held(Protocol):
     Python ends such a thread wherever it is, and within TensorFlow's C++ that aborts the process.
     """
 
-    held: bool
+    is_held: bool
 
     def hold(self) -> None: ...
 
 
-def hold_at_exit(held: Held) -> None:
-    """Lets an exit handler call `held.hold()`, before the iterators over datasets are closed."""
-    held.held = False
-    _register_holding().add(held)
+def hold_at_exit(thing: Held) -> None:
+    """Lets an exit handler call `thing.hold()`, before the iterators over datasets are closed."""
+    thing.is_held = False
+    _register_holding().add(thing)
 
 
 @contextmanager
-def silent_at_exit(held: Held) -> Iterator[None]:
-    """Lets a daemon thread wait, instead of printing an error, once `held` is held: the process ends."""
+def silent_at_exit(thing: Held) -> Iterator[None]:
+    """Lets a daemon thread wait, instead of printing an error, once `thing` is held: the process ends."""
     try:
         yield
     except BaseException:
-        if held.held and threading.current_thread() is not threading.main_thread():
+        if thing.is_held and threading.current_thread() is not threading.main_thread():
             threading.Event().wait()
         raise
 
@@ -86,8 +86,8 @@ def _register_holding() -> "weakref.WeakSet[Held]":
 
 
 def _hold_all() -> None:
-    for held in _register_holding():
-        held.hold()
+    for thing in _register_holding():
+        thing.hold()
 
 
 def _close_all() -> None:

@@ -44,8 +44,8 @@ def on_disk(folder: Path, kind: str, kept: np.ndarray) -> Store:
 
     def keep(item: tf.Tensor, source: tf.Tensor, contents: tf.Tensor) -> tf.Tensor:
         with tf.control_dependencies([tf.io.write_file(file(item), contents + _seal(source, contents))]):
-            known = is_kept.scatter_update(tf.IndexedSlices(values=True, indices=item))
-        with tf.control_dependencies([known]):
+            update = is_kept.scatter_update(tf.IndexedSlices(values=True, indices=item))
+        with tf.control_dependencies([update]):
             return tf.identity(contents)
 
     def read(item: tf.Tensor, source: tf.Tensor) -> tf.Tensor:

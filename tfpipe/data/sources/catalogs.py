@@ -65,8 +65,8 @@ def apply_settings(config: DataConfig, catalog: Catalog, *, show: bool) -> Catal
     Raises ConfigError if there are more classes than `data.num_classes`.
     """
     if catalog.ledger and show:
-        held = catalog.ledger.lines()
-        logger.warning("%s data: %s holds what is not used:%s", catalog.split, catalog.display_name, held)
+        lines = catalog.ledger.lines()
+        logger.warning("%s data: %s holds what is not used:%s", catalog.split, catalog.display_name, lines)
     check_count(len(catalog.classes), config, f"in {catalog.display_name}")
     boxes, annotated, count = catalog.boxes, catalog.annotated, len(catalog)
     needs_boxes = config.uses_boxes(catalog.split)

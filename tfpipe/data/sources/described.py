@@ -35,16 +35,16 @@ def described(data: Any, split: str, keys: Mapping[str, Any], names: Sequence[st
     if isinstance(data, str | os.PathLike) and labels is None:
         kind = source.pop("kind", None)
         labelled = not section.keys().isdisjoint(("train_label_file", "test_label_file"))
-        found = {"source": {"kind": kind, "path": data}} if kind else recognized(data, split, labelled=labelled)
+        base = {"source": {"kind": kind, "path": data}} if kind else recognized(data, split, labelled=labelled)
     else:
         from tfpipe.data.sources.tables.memory import KIND, InMemory, in_memory
 
-        held, columns = in_memory(data, labels, source.get("columns", {}))
-        _check_in_memory(source, held)
-        if split == "test" and "test" not in held and source.get("test_share") is None and _says_classes(section):
-            held = {**held, "test": held["train"]}
-        opened, found = partial(InMemory, held=held), {"source": {"kind": KIND, "columns": columns}}
-    return _config(found, split, section, source, opened), opened
+        tables, columns = in_memory(data, labels, source.get("columns", {}))
+        _check_in_memory(source, tables)
+        if split == "test" and "test" not in tables and source.get("test_share") is None and _says_classes(section):
+            tables = {**tables, "test": tables["train"]}
+        opened, base = partial(InMemory, by_split=tables), {"source": {"kind": KIND, "columns": columns}}
+    return _config(base, split, section, source, opened), opened
 
 
 def _check_no_keys(keys: Mapping[str, Any], options: list[str]) -> None:
@@ -57,15 +57,15 @@ def _check_no_keys(keys: Mapping[str, Any], options: list[str]) -> None:
         )
 
 
-def _check_in_memory(source: Mapping[str, Any], held: Mapping[str, Any]) -> None:
+def _check_in_memory(source: Mapping[str, Any], tables: Mapping[str, Any]) -> None:
     """Raises ConfigError for a key of `data.source` that data in memory would leave without effect."""
     if source.get("test_path") is not None:
         raise ConfigError(
             f'test_path: received "{source["test_path"]}", and the data are in memory: load the test data by '
             'tfpipe.load(data, "test", classes=train.class_names), or set test_share'
         )
-    if source.get("test_share") is not None and "test" in held:
-        raise ConfigError(f"test_share: {held['test'].name} is the test data: leave test_share out")
+    if source.get("test_share") is not None and "test" in tables:
+        raise ConfigError(f"test_share: {tables['test'].name} is the test data: leave test_share out")
     if source.get("args"):
         raise ConfigError("args: are for kinds of your own, and the data are in memory: leave them out")
 
@@ -77,18 +77,18 @@ def _says_classes(section: Mapping[str, Any]) -> bool:
 
 
 def _config(
-    found: dict[str, Any], split: str, section: dict[str, Any], source: dict[str, Any], opened: OpenSource
+    base: dict[str, Any], split: str, section: dict[str, Any], source: dict[str, Any], opened: OpenSource
 ) -> Config:
-    """Returns the config of data that was `found`; test data without a name for it are all data, with classes given."""
-    if "source" not in found:
+    """Returns the config of data with the keys `base`; test data without a name are all data, with classes given."""
+    if "source" not in base:
         if source:
-            raise ConfigError(f"{next(iter(source))}: is for data.source, and {found['train_filelist']} is a filelist")
-        with_test = {**found, "test_filelist": found["train_filelist"]}
+            raise ConfigError(f"{next(iter(source))}: is for data.source, and {base['train_filelist']} is a filelist")
+        with_test = {**base, "test_filelist": base["train_filelist"]}
     else:
-        columns = {**found["source"].get("columns", {}), **source.get("columns", {})}
-        found = {"source": {**found["source"], **source, **({"columns": columns} if columns else {})}}
-        with_test = {"source": {**found["source"], "test_path": found["source"].get("path")}}
-    config = make_config({"data": {**found, **section}})
+        columns = {**base["source"].get("columns", {}), **source.get("columns", {})}
+        base = {"source": {**base["source"], **source, **({"columns": columns} if columns else {})}}
+        with_test = {"source": {**base["source"], "test_path": base["source"].get("path")}}
+    config = make_config({"data": {**base, **section}})
     if split == "train" or (test_source := opened(config.data)).has_test():
         return config
     if not _says_classes(section):

@@ -54,8 +54,8 @@ class Folders(BaseSource):
             return True
         if isinstance(self.root, Path) and self.root.is_dir():
             # The usual folders, train and val in the root, need no listing of a million images.
-            said = {whole_split(name) for name in os.listdir(self.root)}
-            if "train" in said and said & {*TESTS}:
+            splits = {whole_split(name) for name in os.listdir(self.root)}
+            if "train" in splits and splits & {*TESTS}:
                 return True
         return bool(self._choose("test").paths)
 
@@ -108,14 +108,14 @@ class Folders(BaseSource):
                 "test; set data.source.test_path, or data.source.test_share to take a share of the training images"
             )
         root = self._root_of(split)
-        held = ", ".join(chosen.ledger.texts) or "nothing else"
-        raise ConfigError(f"no image below {root}; expected class folders: {root}/CLASS/*.jpg; it holds {held}")
+        contents = ", ".join(chosen.ledger.texts) or "nothing else"
+        raise ConfigError(f"no image below {root}; expected class folders: {root}/CLASS/*.jpg; it holds {contents}")
 
     def _choose(self, split: str) -> FolderList:
         """Lists a split's folder, and chooses the images of the split."""
         root, share = self._root_of(split), self.about.test_share
-        images, listed = self._listing if root == self.root else self._list(root)
-        apart, ledger, kept = self.test_path is not None, Ledger(listed.counts), "train" if share is not None else split
+        images, others = self._listing if root == self.root else self._list(root)
+        apart, ledger, kept = self.test_path is not None, Ledger(others.counts), "train" if share is not None else split
         chosen = chosen_below(str(root), images, kept, FolderRule.of(self.config, split), apart=apart)
         if split == "train" or apart:
             ledger.update(chosen.ledger)

@@ -87,8 +87,8 @@ def _yolo(path: Path) -> dict[str, Any]:
     train, test = (yolo.data_folder(path, split) for split in ("train", "test"))
     if train is None:
         raise ConfigError(f"{path} names no training data: accepted: YOLO's data.yaml, with the keys train and names")
-    found = {"train_filelist": train, "layout": "yolo", "classes": yolo.class_names(path), "label_source": "object"}
-    return found | ({"test_filelist": test} if test else {})
+    keys = {"train_filelist": train, "layout": "yolo", "classes": yolo.class_names(path), "label_source": "object"}
+    return keys | ({"test_filelist": test} if test else {})
 
 
 def _is_config(path: Path) -> bool:
@@ -121,17 +121,17 @@ def _folder(path: Path, split: str, labelled: bool) -> dict[str, Any]:
     records = [name for name in files if ("-of-" in name and not name.endswith(TABLES)) or name.endswith(RECORDS)]
     if records and any(f"{prefix}.json" in files for prefix in PREFIX.values()):
         return _source("packed", path)
-    found = {
+    by_kind = {
         "tfrecord": records,
         **_archives(path, _ending(files, *ARCHIVES)),
         "table": [name for name in _ending(files, *TABLES) if not name.endswith("index.parquet")],
         "coco": [name for name in _ending(files, ".json") if "instances" in name or "coco" in name],
         "folders": classes,
     }
-    kinds = [kind for kind, members in found.items() if members]
+    kinds = [kind for kind, members in by_kind.items() if members]
     if len(kinds) > 1:
-        said = " or ".join(f'kind="{kind}" ({listing(found[kind])})' for kind in kinds)
-        raise ConfigError(f"{path} may be data of several kinds: say which, {said}, or give the path of one file")
+        choices = " or ".join(f'kind="{kind}" ({listing(by_kind[kind])})' for kind in kinds)
+        raise ConfigError(f"{path} may be data of several kinds: say which, {choices}, or give the path of one file")
     if kinds == ["folders"]:
         return _class_folders(path, split)
     if kinds:

@@ -50,13 +50,13 @@ def _mask(split: Split) -> Find:
 
 def _classes(split: Split) -> Find:
     """Finds float32 [batch, classes]: 1 for each class that an image has."""
-    known, classes = _boxes_of(split.catalog), len(split.classes)
+    objects, classes = _boxes_of(split.catalog), len(split.classes)
 
     def find(crops: Crops) -> tf.Tensor:
-        found = known.at(crops.origin.item)
+        instances = objects.at(crops.origin.item)
         batch = tf.size(crops.origin.item)
-        places = tf.stack([tf.cast(found.images, tf.int32), found.labels], axis=1)
-        counts = tf.scatter_nd(places, tf.ones(tf.shape(found.labels)), tf.stack([batch, classes]))
+        places = tf.stack([tf.cast(instances.images, tf.int32), instances.labels], axis=1)
+        counts = tf.scatter_nd(places, tf.ones(tf.shape(instances.labels)), tf.stack([batch, classes]))
         return tf.ensure_shape(tf.minimum(counts, 1.0), [crops.positions.shape[0], classes])
 
     return find
@@ -64,18 +64,18 @@ def _classes(split: Split) -> Find:
 
 def _boxes(split: Split) -> Find:
     """Finds the boxes in each crop, float32 [batch, most, 4], and their labels, int32 [batch, most]."""
-    known, most, config, settings = _boxes_of(split.catalog), _most_boxes(split), split.config, split.config.targets
+    objects, most, config, settings = _boxes_of(split.catalog), _most_boxes(split), split.config, split.config.targets
 
     def find(crops: Crops) -> dict[str, Any]:
-        found, rows = known.at(crops.origin.item), tf.size(crops.origin.item, tf.int64)
-        frames = Frame(*(tf.gather(part, found.images) for part in crops.origin.frame))
+        instances, rows = objects.at(crops.origin.item), tf.size(crops.origin.item, tf.int64)
+        frames = Frame(*(tf.gather(part, instances.images) for part in crops.origin.frame))
         height, width = config.crop_image_size
         inner = _inner(frames.window, split)
-        boxes, kept = moved_boxes(found.boxes, frames, inner, (height, width), settings.min_visible)
+        boxes, kept = moved_boxes(instances.boxes, frames, inner, (height, width), settings.min_visible)
         if settings.box_unit == "relative":
             boxes /= tf.constant([width, height, width, height], tf.float32)
         kept &= tf.reduce_all(boxes[:, 2:] > boxes[:, :2], 1)  # as float32
-        images, boxes, labels = (tf.boolean_mask(part, kept) for part in (found.images, boxes, found.labels))
+        images, boxes, labels = (tf.boolean_mask(part, kept) for part in (instances.images, boxes, instances.labels))
         parts = {
             name: tf.RaggedTensor.from_value_rowids(values, images, rows, validate=False)
             for name, values in (("boxes", boxes), ("labels", labels))

@@ -90,7 +90,7 @@ class Checked:
 
     split: str
     place: str  # the filelist, or the source of the data
-    listed: bool  # True if `place` is a filelist
+    is_list: bool  # True if `place` is a filelist
     by_path: bool  # True if the images' names are paths or URLs, which tell images apart
     catalog: Catalog
     bytes: int  # total size of the image files
@@ -127,7 +127,7 @@ def conclusion(checked: Sequence[Checked]) -> str | None:
     problems = []
     for result in checked:
         for harm, effect in (("stops", "would stop training"), ("wrong", "are wrong")):
-            noun = "list" if result.listed else "data"
+            noun = "list" if result.is_list else "data"
             images = int(result.having([code for code, kind in KINDS.items() if kind.harm == harm]).sum())
             if images:
                 problems.append(f"{images} of {len(result.catalog)} images of the {result.split} {noun} {effect}")
@@ -179,7 +179,7 @@ def as_json(checked: Sequence[Checked]) -> dict[str, Any]:
 def _lines(checked: Checked) -> list[str]:
     catalog = checked.catalog
     annotated = f", {int(catalog.annotated.sum()):,} with {'an XML' if checked.reads_xmls else 'boxes'}"
-    if checked.listed and not checked.reads_xmls:
+    if checked.is_list and not checked.reads_xmls:
         annotated = ", XMLs not read"
     lines = [f"{checked.split}: {len(catalog):,} images of {checked.place}{annotated}, {checked.bytes / 1e9:.3g} GB"]
     lines += _classes(checked.classes)

@@ -105,9 +105,9 @@ def _other_paths(source: BaseSource, checked: Checked, results: list[Checked], w
         return None
     config = source.config
     other = "test" if checked.split == "train" else "train"
-    known = next((result.catalog.paths for result in results if result.split == other), None)
-    if known is not None or (other == "test" and not source.has_test()):
-        return known
+    paths = next((result.catalog.paths for result in results if result.split == other), None)
+    if paths is not None or (other == "test" and not source.has_test()):
+        return paths
     if not isinstance(source, Files):
         return source.open(other, world).catalog.paths
     filelist = config.train_filelist if other == "train" else config.test_filelist
@@ -136,9 +136,9 @@ def _check_split(subject: Subject, processes: int | None) -> Checked:
         codes[where], digests[where] = packed.codes, packed.digests
         reasons |= {chunk[place]: reason for place, reason in packed.reasons.items()}
         size += packed.bytes
-    listed = subject.labels is not None
+    is_list = subject.labels is not None
     by_path = isinstance(split, FileSplit | UrlSplit)
-    facts = catalog.split, subject.place, listed, by_path, catalog, size, subject.reads_xmls
+    facts = catalog.split, subject.place, is_list, by_path, catalog, size, subject.reads_xmls
     checked = Checked(*facts, {}, codes, digests, reasons)
     return checked if world.rank > 0 else _together(checked, subject)
 
@@ -152,7 +152,7 @@ def _together(checked: Checked, subject: Subject) -> Checked:
         for item in labels.unknown.tolist():
             reasons[item] = "; ".join(filter(None, (reasons.get(item), labels.spelt(item))))
     again, first = first_places(catalog.paths if checked.by_path else identities(catalog.paths, checked.digests))
-    where = "as on line {}" if checked.listed else "as image {}"
+    where = "as on line {}" if checked.is_list else "as image {}"
     reasons |= {item: where.format(first[item] + 1) for item in first if item not in reasons}
     same = twice(checked.digests, again)
     bare = np.zeros(len(catalog), bool)
@@ -184,12 +184,12 @@ def _subject(source: BaseSource, name: str, world: World) -> Subject:
 def _listed(config: DataConfig, split: str, world: World) -> Subject:
     """Builds the catalog like catalog.load_listed, but without an index, and even if labels are unknown classes."""
     filelist = _single_list(config, split)
-    listed = load_list(config, split, world)
-    paths, classes = listed.paths, classes_of(config, split, listed, world)
-    labels = find_labels(paths, classes, config, config.label_file_for(split), listed.folder_classes)
+    entries = load_list(config, split, world)
+    paths, classes = entries.paths, classes_of(config, split, entries, world)
+    labels = find_labels(paths, classes, config, config.label_file_for(split), entries.folder_classes)
     none = np.zeros(len(paths), bool)
     folders = [""] * len(paths.folders)
-    catalog = Catalog(split, paths, folders, none, labels.numbers, classes, ledger=listed.ledger)
+    catalog = Catalog(split, paths, folders, none, labels.numbers, classes, ledger=entries.ledger)
     reads, box_file, table = reads_boxes(config, split, paths), config.box_file_for(split), None
     if reads and box_file is not None:
         table = world.from_rank0(lambda: read_box_table(box_file, paths, labels.numbers, classes))
@@ -319,8 +319,8 @@ def identities(names: FileList, digests: np.ndarray) -> Iterator[str]:
     A name alone is not enough, since shards may each begin with 0.jpg; an image without a name of its own has its
     content. An image without content (`digests`, void [n], is zeros) equals no other.
     """
-    for item, (name, digest, known) in enumerate(zip(names, digests, _known(digests), strict=True)):
-        if known:
+    for item, (name, digest, has_digest) in enumerate(zip(names, digests, _known(digests), strict=True)):
+        if has_digest:
             yield f"{'' if NUMBERED.search(name) else name}\n{digest.tobytes().hex()}"
         else:
             yield f"{item}"

@@ -186,8 +186,8 @@ def _names(trace: Trace) -> list[tuple[str, str]]:
 
 def _sample(trace: Trace, position: int | None) -> dict[str, Any]:
     """Returns what is known of a sample, as arguments of its events."""
-    known = {"position": position, "file": None if position is None else trace.recording.files.get(position)}
-    return {name: value for name, value in known.items() if value is not None}
+    arguments = {"position": position, "file": None if position is None else trace.recording.files.get(position)}
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def _image(process: Process, trace: Trace, tid: int, image: Decoded) -> Iterator[Event]:

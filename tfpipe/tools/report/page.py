@@ -156,34 +156,34 @@ def _about(event: Mapping[str, Any]) -> str:
 
 def marks(stalls: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> list[AxisMark]:
     """Returns the stalls and resumes as marks of figures over steps."""
-    found = [
+    stall_marks = [
         AxisMark(line["step"], f"stall of {line['stall']['seconds']:.0f} s in step {line['step']}", RED)
         for line in stalls[:MARKS]
     ]
     resumed = [event["step"] for event in events if event["kind"] == "resume"]
-    return [*found, *(AxisMark(step, f"resumed after step {step}", GRAY) for step in resumed[:MARKS])]
+    return [*stall_marks, *(AxisMark(step, f"resumed after step {step}", GRAY) for step in resumed[:MARKS])]
 
 
 def facts(run: Run, epochs: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Returns the facts of a run for its head: rate, wait, ranks, hosts, steps, accuracy."""
-    found = {"input wait": f"{100 * run.wait_fraction:.1f} % of a step"} if run.measured else {}
+    texts = {"input wait": f"{100 * run.wait_fraction:.1f} % of a step"} if run.measured else {}
     if run.intervals:
         ranks = run.intervals[-1]["ranks"]
         hosts = sorted({rank["host"] for rank in ranks if "host" in rank})
-        found["images/s"] = f"{run.mean('images_per_second'):.0f}"
+        texts["images/s"] = f"{run.mean('images_per_second'):.0f}"
         named = f" on {'host' if len(hosts) == 1 else f'{len(hosts)} hosts:'} {', '.join(hosts[:4])}"
-        found["ranks"] = f"{len(ranks)}{named if hosts else ''}"
-        found["CPU of rank 0"] = f"{100 * run.mean('cpu_fraction'):.0f} % of {run.intervals[-1]['cores']}"
+        texts["ranks"] = f"{len(ranks)}{named if hosts else ''}"
+        texts["CPU of rank 0"] = f"{100 * run.mean('cpu_fraction'):.0f} % of {run.intervals[-1]['cores']}"
     if run.measured:
-        found["measured"] = measured(run)
+        texts["measured"] = measured(run)
     last_epoch = epochs[-1] if epochs else {}
     for name, text in (("loss", "loss"), ("top1", "top-1"), ("test_loss", "test loss"), ("test_top1", "test top-1")):
         if isinstance(last_epoch.get(name), int | float):
-            found[f"{text}, epoch {last_epoch['epoch']}"] = f"{last_epoch[name]:.4f}"
+            texts[f"{text}, epoch {last_epoch['epoch']}"] = f"{last_epoch[name]:.4f}"
     starts = [event for event in events if event["event"] == "start"]
     if starts:
-        found["starts"] = f"{len(starts)}, the first at {starts[0]['when']} UTC"
-    return found
+        texts["starts"] = f"{len(starts)}, the first at {starts[0]['when']} UTC"
+    return texts
 
 
 def findings(
@@ -223,13 +223,13 @@ def epoch_figures(epochs: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
         ("loss", "Loss", "loss", {"training": "loss", "test": "test_loss"}),
         ("accuracy", "Accuracy", "share", {"top-1": "top1", "test top-1": "test_top1", "test top-5": "test_top5"}),
     ):
-        found = []
+        lines = []
         for label, key in keys.items():
             pairs = [(line["epoch"], line[key]) for line in epochs if _finite(line.get(key))]
             if pairs:
-                found.append(Line(label, *zip(*pairs, strict=True)))
-        if found:
-            yield figures.line_figure(name, title, found, "epoch", unit)
+                lines.append(Line(label, *zip(*pairs, strict=True)))
+        if lines:
+            yield figures.line_figure(name, title, lines, "epoch", unit)
 
 
 def interval_figures(
@@ -248,9 +248,9 @@ def interval_figures(
         ("delay-by-rank", "delay_ms", "Delay of ready batches, by rank"),
         ("own-by-rank", "own_ms", "Step without the allreduce, by rank"),
     ):
-        found = _by_rank(intervals, key)
-        if found:
-            yield figures.line_figure(name, title, found, "step", "ms")
+        lines = _by_rank(intervals, key)
+        if lines:
+            yield figures.line_figure(name, title, lines, "step", "ms")
 
 
 def _by_rank(intervals: Sequence[tuple[int, int, Mapping[str, Any]]], key: str) -> list[Line]:
@@ -316,18 +316,18 @@ def _finite(value: object) -> bool:
 
 def worst_batches(recordings: Sequence[Recording]) -> list[WorstBatch]:
     """Returns the batches of all ranks that were waited for longest, at most WORST, the longest wait first."""
-    found: list[WorstBatch] = []
+    batches: list[WorstBatch] = []
     for recording in recordings:
         times = sample_times(recording)
         for row in sorted(batch_rows(recording, times), key=lambda row: -row.wait_ms)[:WORST]:
             positions = list(map(int, row.positions.split()))
-            known = sorted((time for each in positions for time in times.get(each, [])), key=lambda time: -time.seconds)
-            shown = [(time.position, time.stage, f"{1000 * time.seconds:.2f}") for time in known]
+            slow = sorted((time for each in positions for time in times.get(each, [])), key=lambda time: -time.seconds)
+            shown = [(time.position, time.stage, f"{1000 * time.seconds:.2f}") for time in slow]
             shown = (shown or [(position, "", "") for position in positions])[:SAMPLES]
             names = [recording.files.get(position, f"position {position}") for position, *_ in shown]
             samples = [(name, stage, ms) for name, (_, stage, ms) in zip(names, shown, strict=True)]
-            found.append(WorstBatch(row, samples))
-    return sorted(found, key=lambda worst: -worst.row.wait_ms)[:WORST]
+            batches.append(WorstBatch(row, samples))
+    return sorted(batches, key=lambda worst: -worst.row.wait_ms)[:WORST]
 
 
 def timeline(batches: Sequence[WorstBatch]) -> Figure | None:

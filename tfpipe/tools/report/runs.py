@@ -159,9 +159,9 @@ def load_run(folder: Path) -> Run:
     # A rank's trace lies in a subfolder of the run's directory, which has the other files.
     run_dir = folder if (folder / CONFIG).exists() else folder.parent
     data = load_config(run_dir / CONFIG).data if (run_dir / CONFIG).exists() else None
-    known = intervals or _intervals(run_dir / METRICS)
+    records = intervals or _intervals(run_dir / METRICS)
     pipeline = run_dir / PIPELINE_FILE
-    stages = known[-1]["stages"] if known else json.loads(pipeline.read_text()) if pipeline.exists() else []
+    stages = records[-1]["stages"] if records else json.loads(pipeline.read_text()) if pipeline.exists() else []
     at_once = {stage["stage"]: round(stage["parallelism"]) for stage in stages}
     return Run(folder, data, None if traced is None else read_trace(traced), intervals, at_once)
 

@@ -207,8 +207,8 @@ def batch_rows(recording: Recording, times: dict[int, list[SampleTime]]) -> Iter
 
     for batch in recording.batches:
         positions = list(dict.fromkeys(batch.positions[:, 0].tolist()))
-        known = (time for position in positions for time in times.get(position, []))
-        slowest = max(known, key=lambda time: time.seconds, default=None)
+        sample_times = (time for position in positions for time in times.get(position, []))
+        slowest = max(sample_times, key=lambda time: time.seconds, default=None)
         yield BatchRow(
             batch.number,
             recording.rank,

@@ -75,8 +75,8 @@ def predict(config: Config, model_path: Path, inputs: Sequence[Path], top: int |
         parts = [_none(top), *_predicted(model, loader, top)]
         dropped = loader.dropped()
     seconds = time.monotonic() - started_s
-    found = Predictions(*map(np.concatenate, zip(*parts, strict=True)))
-    ranks = world.gather((found, dropped, seconds))
+    predictions = Predictions(*map(np.concatenate, zip(*parts, strict=True)))
+    ranks = world.gather((predictions, dropped, seconds))
     total = Predictions(*map(np.concatenate, zip(*(part for part, *_ in ranks), strict=True)))
     order = np.lexsort(total.positions.T[::-1])
     total = Predictions(*(column[order] for column in total))
@@ -100,17 +100,17 @@ def write_predictions(predicted: Predicted, path: Path) -> None:
     Images with labels have a column with the crop's number in its image, and one with its class. Raises ConfigError if
     the file cannot be written.
     """
-    found, names, labelled = predicted.predictions, predicted.names, predicted.labelled
-    top = found.classes.shape[1]
+    rows, names, labelled = predicted.predictions, predicted.names, predicted.labelled
+    top = rows.classes.shape[1]
     heading = ["path", *(["crop", "label"] if labelled else [])]
     for place in range(1, top + 1):
         heading += ["class", "probability"] if place == 1 else [f"class_{place}", f"probability_{place}"]
-    columns: list[Sequence[Any]] = [sample_names(predicted.loader.data, found.positions[:, 0].tolist())]
+    columns: list[Sequence[Any]] = [sample_names(predicted.loader.data, rows.positions[:, 0].tolist())]
     if labelled:
-        columns += [found.positions[:, 1].tolist(), [class_name(names, label) for label in found.labels.tolist()]]
+        columns += [rows.positions[:, 1].tolist(), [class_name(names, label) for label in rows.labels.tolist()]]
     for place in range(top):
-        columns.append([class_name(names, number) for number in found.classes[:, place].tolist()])
-        columns.append([f"{value:.{PROBABILITY_DIGITS}g}" for value in found.probabilities[:, place].tolist()])
+        columns.append([class_name(names, number) for number in rows.classes[:, place].tolist()])
+        columns.append([f"{value:.{PROBABILITY_DIGITS}g}" for value in rows.probabilities[:, place].tolist()])
     with writing(path), atomic_write(path) as partial:
         # A path need not be UTF-8.
         with partial.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:

@@ -163,7 +163,7 @@ def find_scenes(split: Split, stream: Stream, count: int) -> list[Scene]:
         item, _ = catalog.image_and_box(int(images.visit.item[number]))
         # An image without annotation is its own target, and has no box to draw.
         annotated = (targets.images.numpy() == number) & bool(catalog.annotated[item])
-        own = np.flatnonzero(positions[:, 0] == position)
+        image_crops = np.flatnonzero(positions[:, 0] == position)
         scenes.append(
             Scene(
                 catalog.paths[item],
@@ -171,9 +171,9 @@ def find_scenes(split: Split, stream: Stream, count: int) -> list[Scene]:
                 targets.boxes.numpy()[annotated],
                 targets.labels.numpy()[annotated],
                 cut[(windows.images.numpy() == number) & framed].reshape(-1, 4),
-                [tiles[crop] for crop in own],
-                crop_labels[own],
-                numbers[own],
+                [tiles[crop] for crop in image_crops],
+                crop_labels[image_crops],
+                numbers[image_crops],
             )
         )
     return scenes

@@ -51,10 +51,10 @@ class Archive(ScannedSource):
 
     def shards_of(self, split: str) -> Sequence[AnyPath]:
         """Returns the archives of a split; without any for test data, those in whose folders they may be."""
-        found = [path for path in self._files(split, *TAR, *ZIP, *COMPRESSED) if not holds_no_images(path)]
-        if not found and split == "test" and self.about.test_path is None:
+        archives = [path for path in self._files(split, *TAR, *ZIP, *COMPRESSED) if not holds_no_images(path)]
+        if not archives and split == "test" and self.about.test_path is None:
             return self.shards_of("train")
-        return found
+        return archives
 
     def _files(self, split: str, *suffixes: str) -> Sequence[AnyPath]:
         return data_files(self.about, split, self.config.remote, ends_with(suffixes))
@@ -185,24 +185,24 @@ def scan_archive(path: Path, size: int, ledger: Ledger, *, show: bool = False) -
         _sort(members, path.stem, noted, archives, ledger)
 
     def scan_inner(inner: Member) -> tuple[Noted, Ledger]:
-        found, counted, more = Noted([], []), Ledger(), list[Member]()
+        noted_inside, counted, more = Noted([], []), Ledger(), list[Member]()
         try:
             if inner.inflated:
                 raise ValueError("it is deflated: pack the zip file with zip -0, or unpack it")
             with path.open("rb") as file:
                 inside = tar_members(file, inner.offset, inner.offset + inner.length, counted)
-                _sort(inside, inner.name.rpartition(".")[0], found, more, counted)
+                _sort(inside, inner.name.rpartition(".")[0], noted_inside, more, counted)
             if more:
                 raise ValueError(f"it holds the archive {more[0].name}, a third one: unpack {inner.name}")
         except ValueError as error:
             raise ValueError(f"{inner.name} within it: {error}") from error
-        return found, counted
+        return noted_inside, counted
 
     with ThreadPoolExecutor(THREADS) as pool:
         results = pool.map(scan_inner, archives)
-        for found, counted in progress(results, len(archives), f"scanning {path.name}", "archive", show):
-            noted.images.extend(found.images)
-            noted.xmls.extend(found.xmls)
+        for noted_inside, counted in progress(results, len(archives), f"scanning {path.name}", "archive", show):
+            noted.images.extend(noted_inside.images)
+            noted.xmls.extend(noted_inside.xmls)
             ledger.update(counted)
     images = sorted(noted.images)
     twice = next((name for (name, *_), (other, *_) in pairwise(images) if name == other), None)
@@ -250,8 +250,8 @@ def _with_boxes(
         for item, xml in progress(_owners(names, xmls, ledger), len(xmls), "reading boxes", "XML", show):
             boxes[item] = parse_annotation(read_member(file, xml), xml.name)
             sizes[item] = boxes[item].size
-        found = [(item, objects.boxes, objects.names) for item, objects in sorted(boxes.items())]
-        rows = rows_of(path, images, map(folder_of, names), found, sizes)
+        image_boxes = [(item, objects.boxes, objects.names) for item, objects in sorted(boxes.items())]
+        rows = rows_of(path, images, map(folder_of, names), image_boxes, sizes)
         return rows.measured(lambda items: [size_of(file, Member(*images[item])) for item in items])
 
 

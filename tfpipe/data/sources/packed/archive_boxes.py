@@ -55,7 +55,7 @@ def with_box_file(
             return [shards.header(item, rows.names[item])[:2] for item in items]
 
         def measure(items: list[int]) -> list[Sequence[float]]:
-            return world.share(items, lambda mine: rows.read_sizes(mine, sizes_of, show=world.rank == 0))
+            return world.share(items, lambda share: rows.read_sizes(share, sizes_of, show=world.rank == 0))
 
         read = read.measured(measure)
         columns = {"images": read.box_images, "boxes": read.boxes, "labels": read.box_labels.numbers}
@@ -102,13 +102,13 @@ def read_xmls(file: Path, rows: Rows) -> Rows:
         raise ConfigError(f"{file} holds no XML; accepted: a tar file of XMLs, or a box table, *.csv")
     stems = np.array([name.rpartition("/")[2][:-4].encode() for name in xmls.names])
     items = find_images(file, stems, FileList.of(rows.names), "XMLs")
-    known = items[items >= 0]
-    images, counts = np.unique(known, return_counts=True)
+    annotated = items[items >= 0]
+    images, counts = np.unique(annotated, return_counts=True)
     for item in images[counts > 1].tolist():
         raise ConfigError(f"{file} holds several XMLs of {rows.names[item]}: take all but one out")
     sizes = np.ones((len(rows.names), 2), np.float32)
     assert xmls.sizes is not None, "XMLs have sizes, if only 0"
-    sizes[known] = xmls.sizes[items >= 0]
+    sizes[annotated] = xmls.sizes[items >= 0]
     owners = items[xmls.box_images]
     order = np.argsort(owners, kind="stable")[np.count_nonzero(owners < 0) :]
     boxes, labels = xmls.boxes[order], xmls.box_labels.at(order)

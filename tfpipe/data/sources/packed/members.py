@@ -100,15 +100,15 @@ def _listed(file: IO[bytes], start: int, end: int) -> Iterator[list[Member] | ta
     # An empty one, which reads the headers of another.
     tar = tarfile.TarFile(fileobj=io.BytesIO(bytes(BLOCK)), encoding="utf-8")
     tar.fileobj = file
-    at, pause, left = start, 0, 0
+    at, pause, countdown = start, 0, 0
     file.seek(start)
     _check_plain(file.read(BLOCK))
     while at + BLOCK <= end:
-        if library is not None and not tar.pax_headers and not left:
+        if library is not None and not tar.pax_headers and not countdown:
             names, extents, at = library.tar(file.fileno(), at, end)
             yield [*map(Member, names.decode("utf-8", "surrogateescape").split("\0"), *extents.T.tolist())]
-            left = pause = 0 if len(extents) >= FEWEST else min(2 * pause + 1, LONGEST_PAUSE)
-        left -= left > 0
+            countdown = pause = 0 if len(extents) >= FEWEST else min(2 * pause + 1, LONGEST_PAUSE)
+        countdown -= countdown > 0
         file.seek(at)
         block = file.read(BLOCK)
         if at + len(block) > end or len(block) < BLOCK or not any(block):

@@ -112,9 +112,9 @@ def _map(path: str) -> mmap.mmap | bytes:
 
 
 def _addresses_of(contents: list[bytes]) -> tuple[np.ndarray, object]:
-    held = (ctypes.c_char_p * len(contents))(*map(ctypes.c_char_p, contents))
-    addresses = np.ctypeslib.as_array(ctypes.cast(held, ctypes.POINTER(ctypes.c_size_t)), (len(contents),))
-    return addresses, (held, contents)
+    pointers = (ctypes.c_char_p * len(contents))(*map(ctypes.c_char_p, contents))
+    addresses = np.ctypeslib.as_array(ctypes.cast(pointers, ctypes.POINTER(ctypes.c_size_t)), (len(contents),))
+    return addresses, (pointers, contents)
 
 
 def _decode_by_tensorflow(jpeg: bytes, shape: tuple[int, int, int]) -> np.ndarray:

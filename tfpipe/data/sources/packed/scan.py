@@ -126,10 +126,10 @@ class ScannedSource(Stored):
     def _scan(self, shards: Stamped, label: str, world: World) -> Rows:
         """Scans the shards, shared by the ranks; raises ConfigError if some cannot be read."""
 
-        def scan_all(mine: Sequence[tuple[AnyPath, Stamp]]) -> list[Rows | str]:
+        def scan_all(share: Sequence[tuple[AnyPath, Stamp]]) -> list[Rows | str]:
             with ThreadPoolExecutor(THREADS) as pool:
-                results = pool.map(lambda shard: self._scan_one(*shard), mine)
-                return list(progress(results, len(mine), label, "shard", world.rank == 0))
+                results = pool.map(lambda shard: self._scan_one(*shard), share)
+                return list(progress(results, len(share), label, "shard", world.rank == 0))
 
         results = world.share(shards, scan_all)
         errors = [result for result in results if isinstance(result, str)]

@@ -107,10 +107,10 @@ class Shards:
         ends = np.array(sizes, np.int64)
         for start in range(0, len(self.records.shard), CHUNK):
             shard, offset, lengths = (column[start : start + CHUNK] for column in self.records[2:])
-            known = (shard >= 0) & (shard < len(ends))
-            room = ends[np.where(known, shard, 0)] if len(ends) else np.zeros(len(shard), np.int64)
+            exists = (shard >= 0) & (shard < len(ends))
+            room = ends[np.where(exists, shard, 0)] if len(ends) else np.zeros(len(shard), np.int64)
             # Without a sum, which could overflow.
-            right = known & (offset >= 0) & (lengths >= 0) & (offset <= room) & (lengths <= room - offset)
+            right = exists & (offset >= 0) & (lengths >= 0) & (offset <= room) & (lengths <= room - offset)
             if length is not None:
                 right &= (lengths == length) & ((offset - self.records.offset[0]) % length == 0)
             if not right.all():

@@ -197,30 +197,30 @@ def read_notes(file: IO[bytes], image: Member, notes: Mapping[str, Member], colu
     """Reads the members next to an image, the last boxes counting; raises ValueError if they cannot be used."""
     if UNUSABLE.search(image.name):
         raise ValueError(f"the name {image.name!a} {fault(image.name)}: rename it")
-    found, labels = Notes(extra=[None] * len(columns.extra)), dict[str, str | None]()
+    result, labels = Notes(extra=[None] * len(columns.extra)), dict[str, str | None]()
     for ending, member in notes.items():
         if ending == "xml":
             objects = parse_annotation(read_member(file, member), member.name)
-            found = Notes(None, objects.boxes, list(map(label_text, objects.names)), objects.size, found.extra)
+            result = Notes(None, objects.boxes, list(map(label_text, objects.names)), objects.size, result.extra)
         elif ending in ("cls", "json"):
             try:
                 if ending == "cls":
                     labels[ending] = label_text(read_member(file, member))
                 else:
-                    found = _of_json(read_member(file, member), columns, image.name)
-                    labels[ending] = found.label
+                    result = _of_json(read_member(file, member), columns, image.name)
+                    labels[ending] = result.label
             except (ValueError, TypeError, AttributeError) as error:
                 raise ValueError(f"{member.name}: {error}") from error
-    count = len(found.boxes)
-    if len(found.box_labels) != count:
-        raise ValueError(f"{image.name} has {len(found.box_labels)} labels for {count} boxes")
+    count = len(result.boxes)
+    if len(result.box_labels) != count:
+        raise ValueError(f"{image.name} has {len(result.box_labels)} labels for {count} boxes")
     texts = set(filter(None, labels.values()))
     if len(texts) > 1:
         raise ValueError(
             f'{image.name} has the label "{labels["cls"]}" in its .cls and "{labels["json"]}" in its .json: make them '
             "the same, or set data.source.columns.label to a key that no .json has"
         )
-    return found._replace(label=next(iter(texts), None))
+    return result._replace(label=next(iter(texts), None))
 
 
 def _of_json(contents: bytes, columns: Columns, image: str) -> Notes:

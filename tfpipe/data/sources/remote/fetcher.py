@@ -147,10 +147,10 @@ class Fetcher:
 
     async def _names(self, url: str) -> list[tuple[str, bool]]:
         system = self._system(url)
-        own = system._strip_protocol(url).rstrip("/")  # stores may list the folder itself as an empty object
+        folder = system._strip_protocol(url).rstrip("/")  # stores may list the folder itself as an empty object
         entries = await system._ls(url.rstrip("/"), detail=True)
-        found = ((entry["name"].rstrip("/"), entry["type"] == "directory") for entry in entries)
-        return [(name.rpartition("/")[2], is_folder) for name, is_folder in found if name != own]
+        pairs = ((entry["name"].rstrip("/"), entry["type"] == "directory") for entry in entries)
+        return [(name.rpartition("/")[2], is_folder) for name, is_folder in pairs if name != folder]
 
     async def _contents(self, request: ByteRange) -> Any:
         """Returns the bytes, the stamp or the names that a request asks fsspec for."""
@@ -175,19 +175,19 @@ class Fetcher:
 
     def _data(self, requests: Sequence[ByteRange]) -> list[Any]:
         """Returns what each request asks for, or the error; those whose failure may pass are repeated together."""
-        began_s, done, left = time.monotonic(), 0, list(range(len(requests)))
+        began_s, done, pending = time.monotonic(), 0, list(range(len(requests)))
         results: list[Any] = [None] * len(requests)
         try:
-            while left:
+            while pending:
                 if done and self._closing.wait(pause_s(done)):
                     raise CancelledError
-                again = [requests[number]._replace(fresh=True) for number in left] if done else requests
-                for number, answer in zip(left, self._tried(again), strict=True):
+                again = [requests[number]._replace(fresh=True) for number in pending] if done else requests
+                for number, answer in zip(pending, self._tried(again), strict=True):
                     results[number] = answer
                 done += 1
-                failed = [number for number in left if isinstance(results[number], Exception)]
-                left = [number for number in failed if done <= self.config.retries and may_pass(results[number])]
-                for number in set(failed).difference(left):
+                failed = [number for number in pending if isinstance(results[number], Exception)]
+                pending = [number for number in failed if done <= self.config.retries and may_pass(results[number])]
+                for number in set(failed).difference(pending):
                     results[number] = self._error(results[number], requests[number].url, done, began_s)
         except CancelledError:
             return [FetchError.of(request.url, "the process is ending") for request in requests]

@@ -27,19 +27,19 @@ def class_folders_at(root: UrlPath) -> list[str]:
 
     Looks only into folders that are named after a split, and into those that are alone. Raises ConfigError.
     """
-    found: list[str] = []
+    classes: list[str] = []
     folders = [""]
     while folders:
         deeper: list[str] = []
-        listed = _listed([root / folder if folder else root for folder in folders])
-        for folder, entries in zip(folders, listed, strict=True):
+        listings = _listed([root / folder if folder else root for folder in folders])
+        for folder, entries in zip(folders, listings, strict=True):
             names = [name for name, is_folder in entries if is_folder and not why_left_out(name, is_folder=True)]
             paths = {name: f"{folder}/{name}" if folder else name for name in names}
             splits = names if len(names) == 1 else [name for name in names if splits_in(name)]
             deeper += [paths[name] for name in splits]
-            found += paths.values()
+            classes += paths.values()
         folders = deeper
-    return sorted(found)
+    return sorted(classes)
 
 
 def images_at(root: UrlPath, but: Iterable[str], ledger: Ledger, *, show: bool) -> list[str]:
@@ -52,9 +52,9 @@ def images_at(root: UrlPath, but: Iterable[str], ledger: Ledger, *, show: bool) 
     while folders:
         chunks = [folders[start : start + LISTED_TOGETHER] for start in range(0, len(folders), LISTED_TOGETHER)]
         parts = progress(map(_listed, chunks), len(chunks), f"listing {root}", f"{LISTED_TOGETHER} folders", show)
-        listed = [entries for part in parts for entries in part]
+        listings = [entries for part in parts for entries in part]
         new: list[UrlPath] = []
-        for folder, entries in zip(folders, listed, strict=True):
+        for folder, entries in zip(folders, listings, strict=True):
             for name, is_folder in entries:
                 if reason := why_left_out(name, is_folder=is_folder):
                     ledger.add(reason, f"{folder}/{name}")

@@ -98,7 +98,7 @@ class RemoteFiles:
 
     def _fill(self, cache: Cache, blocks: list[BlockKey]) -> None:
         """Fetches the blocks that are missing, as far as there is room; another thread may be fetching some already."""
-        mine, awaited = [], []
+        claimed, awaited = [], []
         missing = [block for block in blocks if not cache.has(block)]
         with self._lock:
             for block in missing:
@@ -106,14 +106,14 @@ class RemoteFiles:
                     awaited.append(self._fetching[block])
                 elif self._has_room and not cache.has(block):  # another thread may have fetched it since
                     self._fetching[block] = threading.Event()
-                    mine.append(block)
+                    claimed.append(block)
         try:
-            for block, contents in zip(mine, self._fetcher.ranges(list(map(self._span, mine))), strict=True):
+            for block, contents in zip(claimed, self._fetcher.ranges(list(map(self._span, claimed))), strict=True):
                 if self._has_room and isinstance(contents, bytes):  # an error comes again, with the record's name
                     self._has_room = cache.keep({block: contents}, unused_since=self._opened_s)
         finally:
             with self._lock:
-                for block in mine:
+                for block in claimed:
                     self._fetching.pop(block).set()
         for event in awaited:
             event.wait()

@@ -65,8 +65,8 @@ def reason(error: Exception, timeout_s: float) -> str:
     """Returns why a request failed, which had `timeout_s` seconds."""
     status = status_of(error)
     if status is not None:
-        known = status in set(HTTPStatus)
-        text = f"HTTP status {status}{f' ({HTTPStatus(status).phrase})' if known else ''}"
+        is_standard = status in set(HTTPStatus)
+        text = f"HTTP status {status}{f' ({HTTPStatus(status).phrase})' if is_standard else ''}"
         # An object store's message adds information; those of other servers only repeat the status.
         return f"{text}: {error}" if isinstance(error.__cause__, Exception) and _response(error.__cause__) else text
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

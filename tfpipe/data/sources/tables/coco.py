@@ -138,8 +138,8 @@ def _objects(
     boxes: list[list[float]] = []
     for number, entry in enumerate(entries):
         name = _name(entry, number)
-        for key, known in (("image_id", numbers), ("category_id", names)):
-            if entry.get(key) not in known:
+        for key, ids in (("image_id", numbers), ("category_id", names)):
+            if entry.get(key) not in ids:
                 raise Contradiction(f"{name} has the {key} {entry.get(key)}, which is none of its {key[:-3]} ids")
         box: Any = entry.get("bbox")
         if not is_box(box):

@@ -40,8 +40,8 @@ def locate(files: Sequence[Path], column: str, config: DataConfig, world: World)
     Raises ConfigError if a copy cannot be written or the disk is too small, or an image has no bytes.
     """
 
-    def copy_all(mine: Sequence[Path]) -> list[str]:
-        shown = progress(mine, len(mine), "copying images of tables", "file", world.rank == 0)
+    def copy_all(share: Sequence[Path]) -> list[str]:
+        shown = progress(share, len(share), "copying images of tables", "file", world.rank == 0)
         return [_problem(path, column, config) for path in shown]
 
     errors = list(filter(None, world.share(files, copy_all)))

@@ -23,13 +23,13 @@ def values_of(table: pa.Table, columns: Columns, path: Path, kind: str) -> dict[
         wanted["number"] = ("label", columns.label)
     if kind == "mask":
         wanted["mask"] = ("mask", columns.mask)
-    found = {}
+    result = {}
     for name, (key, source) in wanted.items():
         values = find(table, source)
         if values is None:
             raise missing(table, path, key, source)
-        found[name] = _values(Column(values, np.arange(len(table)), source, path), name)
-    return found
+        result[name] = _values(Column(values, np.arange(len(table)), source, path), name)
+    return result
 
 
 def _values(column: Column, name: str) -> np.ndarray:

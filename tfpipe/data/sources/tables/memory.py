@@ -65,19 +65,19 @@ class ArrowImages:
 class InMemory(Table):
     """Images that a table in memory names, or holds."""
 
-    def __init__(self, config: DataConfig, held: Mapping[str, MemoryTable] | None = None) -> None:
+    def __init__(self, config: DataConfig, by_split: Mapping[str, MemoryTable] | None = None) -> None:
         """Takes the table of each split; raises ConfigError if there is none, as in another process."""
         super().__init__(config)
-        if held is None:
+        if by_split is None:
             raise ConfigError(
                 "data.source: the data of this config were in memory, as given to tfpipe.load: give them to it again, "
                 "or store them as a table"
             )
-        self.held = held
+        self.by_split = by_split
 
     @property
     def display_name(self) -> str:
-        return next(iter(self.held.values())).name
+        return next(iter(self.by_split.values())).name
 
     def check(self, test: bool = False) -> None:
         pass
@@ -88,7 +88,7 @@ class InMemory(Table):
 
     def found(self, split: str) -> Sequence[Path]:
         shared = split == "test" and self.about.test_share is not None
-        return [Path(self.held["train" if shared else split].name)] if shared or split in self.held else []
+        return [Path(self.by_split["train" if shared else split].name)] if shared or split in self.by_split else []
 
     def stored(self, tables: Sequence[Path]) -> bool:
         return any_bytes(self._named(tables[0]).table, self.about.columns.bytes)
@@ -122,7 +122,7 @@ class InMemory(Table):
         return rows.taken(items)
 
     def _named(self, path: Path) -> MemoryTable:
-        return next(table for table in self.held.values() if table.name == str(path))
+        return next(table for table in self.by_split.values() if table.name == str(path))
 
 
 def in_memory(data: Any, labels: Any, columns: Mapping[str, str]) -> tuple[dict[str, MemoryTable], dict[str, str]]:
@@ -246,7 +246,7 @@ def _stored(dataset: Any, name: str) -> MemoryTable:
 
 def _columns(features: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:
     """Returns the names of the only column of images, and of labels, that a dataset's features have."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for key, default, kind in (("bytes", "image", "Image"), ("label", "label", "ClassLabel")):
         names = [name for name, feature in features.items() if type(feature).__name__ == kind]
         if key in columns or default in features:
@@ -256,5 +256,5 @@ def _columns(features: Mapping[str, Any], columns: Mapping[str, str]) -> dict[st
                 f'the dataset has the {kind} columns {", ".join(names)}: choose, e.g. columns={{"{key}": "{names[0]}"}}'
             )
         if names:
-            found[key] = names[0]
-    return found
+            result[key] = names[0]
+    return result

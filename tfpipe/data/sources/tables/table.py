@@ -90,18 +90,18 @@ class Table(BaseSource):
 
     def open(self, split: str, world: World) -> Split:
         check_split(split)
-        listed = world.from_rank0(lambda: self._listed(split))
-        files = self._local(listed, world)
+        paths = world.from_rank0(lambda: self._listed(split))
+        files = self._local(paths, world)
         with files.named():
-            return self._open(split, listed, files, world)
+            return self._open(split, paths, files, world)
 
-    def _local(self, listed: Sequence[AnyPath], world: World) -> CopiedFiles:
+    def _local(self, paths: Sequence[AnyPath], world: World) -> CopiedFiles:
         """Returns the files, or copies of those behind URLs: of Parquet files without images if these are cached."""
-        parquet = all(path.name.lower().endswith(PARQUET) for path in listed)
+        parquet = all(path.name.lower().endswith(PARQUET) for path in paths)
         by_groups = parquet and self.config.remote.cache is not None
         columns = self.about.columns
         parts = without_bytes(text_columns(columns, self.config), columns.bytes) if by_groups else None
-        return local_files(listed, self.config, world, parts)
+        return local_files(paths, self.config, world, parts)
 
     def _listed(self, split: str) -> Sequence[AnyPath]:
         """Returns the files of a split; raises ConfigError if there are none, or no training data."""
@@ -109,10 +109,10 @@ class Table(BaseSource):
         self._check_split(split)
         return self.tables(split)
 
-    def _open(self, split: str, listed: Sequence[AnyPath], files: CopiedFiles, world: World) -> Split:
-        tables, name = files.paths, str(listed[0].parent if len(listed) > 1 else listed[0])
+    def _open(self, split: str, paths: Sequence[AnyPath], files: CopiedFiles, world: World) -> Split:
+        tables, name = files.paths, str(paths[0].parent if len(paths) > 1 else paths[0])
         stored = world.from_rank0(lambda: self.stored(tables))
-        rows = train = world.from_rank0(lambda: self.with_paths(self.rows(tables, stored), split, listed[0], stored))
+        rows = train = world.from_rank0(lambda: self.with_paths(self.rows(tables, stored), split, paths[0], stored))
         if split == "test" and self.config.classes is None:
             train = self._training_rows(world)
         rows = rows._replace(names=FileList.of(rows.names))
@@ -123,7 +123,7 @@ class Table(BaseSource):
             images = RowGroups(files, self.about.columns.bytes, self.config, world)
         if len(rows.boxes):
             unit = "relative to the images' sizes" if rows.sizes is None else "in pixels"
-            logger.info("%s: the boxes of the %s data are %s", listed[0], split, unit)
+            logger.info("%s: the boxes of the %s data are %s", paths[0], split, unit)
         read = partial(self._sizes, rows, images, show=world.rank == 0)
         rows = rows.measured(lambda items: world.from_rank0(lambda: read(items)))
         classes = classes_of(self.config, train, self.display_name)
