@@ -131,7 +131,7 @@ def test_what_is_there_in_its_right_size_is_left_alone(sample: SampleData, tmp_p
 def test_a_copy_that_is_killed_goes_on_where_it_was(sample: SampleData, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with serving(sample.root, latency_s=0.2) as server:
-        how = {"concurrency": 4, "batch": 4}
+        how = {"concurrency": 4}
         config = config_of(sample, tmp_path, server.url, how)
         command = [sys.executable, "-m", "tfpipe", "stage", "-c", tmp_path / "remote.json", "--out", out]
         copying = start(*command)
