@@ -90,7 +90,7 @@ class World:
     local_size: int = 1
     """Number of ranks on this host, if known."""
     threads: int | None = None
-    """CPUs this rank may use; None: all CPUs that this process may run on."""
+    """CPUs this rank may use; None for all CPUs that this process may run on."""
     collectives: Collectives | None = field(default=None, repr=False, compare=False)
     """Connection to the other ranks; None without a backend."""
 

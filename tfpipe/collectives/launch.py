@@ -84,7 +84,7 @@ def _number(environ: Mapping[str, str], name: str) -> int:
 
 
 def _framework_launch(environ: Mapping[str, str]) -> Launch | None:
-    """Returns the launch by PyTorch's, JAX's or TensorFlow's launchers, or None: their variables are less distinct."""
+    """Returns the launch by PyTorch's, JAX's or TensorFlow's launchers, or None; their variables are less distinct."""
     with suppress(KeyError, ValueError):
         if "MASTER_ADDR" in environ:
             name = "torchrun" if "TORCHELASTIC_RUN_ID" in environ else "a launcher of PyTorch (RANK, WORLD_SIZE)"

@@ -49,7 +49,7 @@ class HubAddress(NamedTuple):
 
 
 Tell = Callable[[HubAddress | None], HubAddress | None]
-"""Returns rank 0's address on every rank; all must call. None: rank 0 cannot listen."""
+"""Returns rank 0's address on every rank; all must call. None if rank 0 cannot listen."""
 
 
 class Meeting(NamedTuple):

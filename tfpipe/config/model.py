@@ -170,7 +170,7 @@ class Config(Section):
     training: TrainingConfig = TrainingConfig()
 
     def at(self, epoch: int | None) -> "Config":
-        """Returns the config of training epoch `epoch`, from 0, in which sizes are fixed; None: of the last ones."""
+        """Returns the config of training epoch `epoch`, from 0, in which sizes are fixed; None for the last ones."""
         data = self.data.phases[-1][1] if epoch is None else self.data.at(epoch)
         return self if data is self.data else self.model_copy(update={"data": data})
 

@@ -60,7 +60,7 @@ class TargetsConfig(Section):
 
     @property
     def test_crop(self) -> str | None:
-        """The crop of test data if training has random ones; None: that of data with one label."""
+        """The crop of test data if training has random ones; None for that of data with one label."""
         return "full" if self.known else None
 
     @property

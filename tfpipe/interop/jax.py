@@ -53,13 +53,13 @@ class Loader(AheadLoader):
         Args:
             config: config, of which the `data` section is used; or any data that tfpipe.load takes.
             split: "train" or "test".
-            world: this process's rank and the number of ranks; None: JAX's processes.
-            device: where the arrays are; None: JAX's default device.
+            world: this process's rank and the number of ranks; None for JAX's processes.
+            device: where the arrays are; None for JAX's default device.
             sharding: instead of a device, how a global array, of the batches of all processes, lies on the devices of
                 all, e.g. `NamedSharding(mesh, PartitionSpec("data"))`. All batches are then of the same size, and every
                 process has the same number of them: what a test pass lacks is filled up with zeros and labels of -1.
             **options: those of tfpipe.Loader but `ready`, `named` and `marks`, and if `config` is none, keys of the
-                section `data`. `positions` are NumPy's int64 [batch, 2], of this process; `gather` None: JAX's.
+                section `data`. `positions` are NumPy's int64 [batch, 2], of this process; a `gather` of None is JAX's.
 
         Raises:
             ConfigError: a filelist, a label or an annotation folder cannot be used, this rank would get no crop, or the

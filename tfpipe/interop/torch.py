@@ -57,11 +57,11 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
         Args:
             config: config, of which the `data` section is used; or any data that tfpipe.load takes.
             split: "train" or "test".
-            world: this process's rank and the number of ranks; None: those of torch.distributed, if initialised.
-            device: where the tensors are; None: the CPU.
+            world: this process's rank and the number of ranks; None for those of torch.distributed, if initialised.
+            device: where the tensors are; None for the CPU.
             channels_first: as for `iterable`.
             **options: those of tfpipe.Loader but `ready`, `named` and `marks`, and if `config` is none, keys of the
-                section `data`. `positions` are int64 [batch, 2], on the CPU; `gather` None: torch.distributed's.
+                section `data`. `positions` are int64 [batch, 2], on the CPU; a `gather` of None is torch.distributed's.
 
         Raises:
             ConfigError: a filelist, a label or an annotation folder cannot be used, this rank would get no crop, or

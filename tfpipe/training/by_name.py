@@ -100,7 +100,7 @@ def name_errors(target: Any, methods: Iterable[str], key: str, name: str) -> Non
 
 
 def raised_in(error: BaseException) -> str | None:
-    """Returns the last line of the user's code that an error came through, e.g. "own.py:12, in loss"; None: none."""
+    """Returns the last line of the user's code that an error came through, e.g. "own.py:12, in loss", or None."""
     modules = (sys.modules.get(name) for name in LIBRARIES)
     folders = [*tfpipe.__path__, *(path for module in modules if module is not None for path in module.__path__)]
     roots = tuple(os.path.join(folder, "") for folder in folders)

@@ -35,8 +35,8 @@ def build_optimizer(
 ) -> keras.optimizers.Optimizer:
     """Builds the optimizer of `config` with its learning rate schedule, for `size` ranks.
 
-    The first epoch has `steps_per_epoch` steps, the run `total_steps`, None: as many in each epoch. Raises ConfigError
-    if Keras does not know a name or an argument, or the user's own function gives no optimizer.
+    The first epoch has `steps_per_epoch` steps, the run `total_steps`, None for as many in each. Raises ConfigError if
+    Keras does not know a name or an argument, or the user's own function gives no optimizer.
     """
     args, name = dict(config.optimizer.args), config.optimizer.name
     if config.optimizer.learning_rate is not None:

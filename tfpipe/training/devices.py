@@ -23,7 +23,7 @@ REMEDIES = {
 def configure_devices(world: World, interop: int | None = None, intraop: int | None = None) -> None:
     """Sets TensorFlow's threads and GPU for this rank; must come before the first use of TensorFlow.
 
-    `interop` and `intraop` are the threads between and within ops; None: with several ranks, the rank's share of the
+    `interop` and `intraop` are the threads between and within ops; None with several ranks for the rank's share of the
     node's CPUs. Under another backend of Keras, TensorFlow gets no GPU: it would take the backend's memory.
     """
     default = world.threads if world.size > 1 else None

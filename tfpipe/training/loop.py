@@ -189,7 +189,7 @@ def compile_model(
 ) -> RunModel:
     """Compiles the network of `config`, to fit from `start` on, with the same weights and optimizer on every rank.
 
-    The first epoch has `steps` steps, the run `total_steps`, None: as many in each of its epochs.
+    The first epoch has `steps` steps, the run `total_steps`, None for as many in each of its epochs.
     """
     # Rank 0's weights are broadcast; the seeds differ between ranks so that their dropout masks do.
     keras.utils.set_random_seed(config.training.seed + world.rank)

@@ -113,8 +113,8 @@ class RunModel(keras.Model):
 
         `logs` are the step's metrics, and `reduce_s` the seconds spent averaging over ranks, scalars of the backend.
         `asked` is float [4], in one tensor or a list of two: what the ranks asked in it, above 0 where any did, which
-        is not read with one rank; whether the loss is not finite on any rank, and on this one. None: one rank; `logs`
-        has its loss. Returns the metrics after the step before, in an epoch's first step those of the step itself.
+        is not read with one rank; whether the loss is not finite on any rank, and on this one. With one rank it is
+        None; `logs` has its loss. Returns the metrics after the step before, in an epoch's first step those of itself.
         """
         assert self.meter is not None, "take() has used it"
         results = self.results

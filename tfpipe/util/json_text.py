@@ -44,7 +44,7 @@ def leaves(sections: Mapping[str, Any], free: Collection[str] = ()) -> dict[str,
 def differences(
     old: dict[str, Any], new: dict[str, Any], before: str, after: str, names: list[str] | None = None
 ) -> list[str]:
-    """Returns a message with both values for each of `names` that differs; None: the names that both have."""
+    """Returns a message with both values for each of `names` that differs; None for the names that both have."""
     names = [name for name in old if name in new] if names is None else names
     differing = [name for name in names if old.get(name) != new.get(name)]
     return [f"{name}: {_short(old.get(name))} {before}, {_short(new.get(name))} {after}" for name in differing]

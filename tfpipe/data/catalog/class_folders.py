@@ -190,8 +190,8 @@ def of_split(places: Sequence[Place], split: str, *, apart: bool) -> list[bool]:
 def class_level(folders: Sequence[tuple[str, ...]], level: int | None) -> int:
     """Returns the index of the class in the names of the folders below a split's, given those of training images.
 
-    `level` is `data.class_level`. None: the first, 0, or if all images are below one folder, that at which they part,
-    if they lie there and no deeper. Raises ConfigError if they do not.
+    `level` is `data.class_level`. None stands for the first, 0, or if all images are below one folder, that at which
+    they part, if they lie there and no deeper. Raises ConfigError if they do not.
     """
     if level is not None:
         return level - 1 if level > 0 else level

@@ -72,7 +72,7 @@ def annotation_name(image: str, suffix: str) -> str:
 
 
 def mask_paths(paths: FileList, layout: Layout | None) -> FileList:
-    """Returns the path of each image's mask: in the layout's folder of annotations, None: beside it; with .png.
+    """Returns the path of each image's mask: in the layout's folder of annotations, or next to it if None; with .png.
 
     Raises ConfigError as annotation_folders, or if a mask would be its image.
     """

@@ -20,7 +20,7 @@ SPARE_UNEVEN = 2
 
 
 class Calls(NamedTuple):
-    """Number of parallel calls of each stage; None: one at a time, in the caller's own thread; AUTOTUNE: tf.data's."""
+    """Number of parallel calls of each stage; None for one at a time, in the caller's thread; AUTOTUNE is tf.data's."""
 
     read: int | None
     decode: int | None

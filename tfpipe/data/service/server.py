@@ -45,9 +45,9 @@ class Server:
         Args:
             port: port that clients connect to; 0: any free port.
             data_port: port that sends batches; 0: any free port.
-            host: name or address by which clients reach this host; None: its own name. With "localhost", connections
+            host: name or address by which clients reach this host; None for its own name. With "localhost", connections
                 from other hosts are refused; otherwise a warning says what an open port allows.
-            threads: threads for all pipelines; None: one per CPU that this process may use.
+            threads: threads for all pipelines; None for one per CPU that this process may use.
 
         Raises:
             ConfigError: a port is taken.

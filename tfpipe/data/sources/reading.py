@@ -58,8 +58,8 @@ def read_by_python(
 ) -> tf.data.Dataset:
     """Reads images by `load`, as records.LoadImages, `SamplePaths` -> `Encoded`: `per_call` images by each call.
 
-    `at_once` calls run at once if reads run in parallel; None: as many as `data.parallel.read` says. An image of 115 kB
-    takes 18 microseconds, 7 of them with the GIL; a small mask takes 3.
+    `at_once` calls run at once if reads run in parallel; None for as many as `data.parallel.read` says. An image of 115
+    kB takes 18 microseconds, 7 of them with the GIL; a small mask takes 3.
     """
 
     def ask(items: np.ndarray) -> tuple[np.ndarray | str, ...]:

@@ -75,8 +75,8 @@ def _addresses(packed: Shards, images: FileList) -> Addresses:
 def _mapped(packed: Shards, images: FileList) -> list[mmap.mmap | bytes] | None:
     """Maps the shards into memory if free memory can hold them all: a read call would take 9 microseconds a JPEG.
 
-    Otherwise returns None: a read requests a whole crop from storage at once, a mapping one page after the other; or
-    the process's address space is limited to less (`ulimit -v`).
+    Otherwise returns None, since a read requests a whole crop from storage at once, a mapping page after page; or the
+    process's address space is limited to less (`ulimit -v`).
     """
     allow_open(len(packed.paths))
     try:

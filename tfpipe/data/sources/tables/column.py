@@ -46,7 +46,7 @@ class Column(NamedTuple):
 
 
 def find(table: pa.Table, name: str) -> pa.ChunkedArray | None:
-    """Returns a column of a flattened table, or of one of lists of structs the field "objects.bbox"; None: neither."""
+    """Returns a column of a flattened table, or of one of lists of structs the field "objects.bbox"; else None."""
     if name in table.column_names:
         return plain(table[name])
     head, _, field = name.rpartition(".")

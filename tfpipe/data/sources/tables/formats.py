@@ -131,7 +131,7 @@ def open_arrow(path: Path) -> Arrow:
 def holds_bytes(path: Path, column: str) -> bool:
     """Returns whether a table holds the images' files in a column, as bytes or as Hugging Face's {bytes, path}.
 
-    A column of bytes that are all null holds none: the images are where their paths say. Raises ConfigError.
+    A column of bytes that are all null holds none, and the images are where their paths say. Raises ConfigError.
     """
     kind = table_format(path)
     if kind in ("csv", "json"):
