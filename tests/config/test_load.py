@@ -79,8 +79,11 @@ def test_the_tutorials_file_loads_unchanged(load):
     assert data.test_filelist == Path(TUTORIAL["data"]["test_filelist"])
 
 
-def test_the_older_skeletons_file_loads_unchanged(load):
+def test_the_older_skeletons_file_loads_unchanged_and_what_has_no_effect_is_named(load, complain, caplog):
     config = load(SKELETON)
+    assert [line.split()[0] for line in caplog.messages] == ["accuracy.name", "validation.batches", "data.handler"]
+    (_, unknown) = complain({**SKELETON, "validation": {"batches": 2, "batch_size": 64}})
+    assert unknown.startswith("validation: unknown key")
     assert (config.model.name, config.optimizer.name, config.optimizer.learning_rate) == ("resnet", "Adam", 1e-3)
     assert config.lr_schedule.name == "ExponentialDecay"
     assert config.lr_schedule.args == SKELETON["lr_schedule"]["args"]

@@ -18,9 +18,9 @@ from tfpipe.util.files import read_text
 
 logger = logging.getLogger(__name__)
 
-# The spelling in the ALCF tutorial's config, and the sections and the key of `data` there that are ignored.
+# The spelling in the ALCF tutorial's config, and the keys there that have no effect here.
 MISSPELT = "prefectch_buffer_size"
-IGNORED, IGNORED_KEY = ("accuracy", "validation"), "handler"
+IGNORED = (("accuracy", "name"), ("validation", "batches"), ("data", "handler"))
 # Python's constants, in JSON.
 CONSTANTS = {"None": None, "True": True, "False": False}
 # Keys of `data.source` that are arguments of their own; its path is what is loaded.
@@ -135,11 +135,13 @@ def _as_json(value: Any) -> Any:
 
 
 def _validated(raw: Any, overrides: Sequence[str], name: str, base: Path) -> Config:
-    if isinstance(raw, dict):
-        raw = {section: content for section, content in raw.items() if section not in IGNORED}
+    for section, key in IGNORED:
+        if isinstance(raw, dict) and isinstance(content := raw.get(section), dict) and key in content:
+            logger.warning("%s.%s of the ALCF tutorial's config has no effect", section, key)
+            raw = {**raw, section: {name: value for name, value in content.items() if name != key}}
+            raw = raw if raw[section] else {name: value for name, value in raw.items() if name != section}
     data = raw.get("data") if isinstance(raw, dict) else None
     if isinstance(data, dict):
-        data.pop(IGNORED_KEY, None)
         if MISSPELT in data and "prefetch_buffer_size" in data:
             raise ConfigError(f"{name} has both data.prefetch_buffer_size and data.{MISSPELT}")
         if MISSPELT in data:
