@@ -100,7 +100,8 @@ def write_index(path: Path, labels: np.ndarray, key: str) -> None:
     from tfpipe.data.annotations.cleaning import Boxes
     from tfpipe.data.catalog.index import FINGERPRINT, SCHEMA, box_columns
 
-    fields = [SCHEMA.field(name) for name in ("label", "annotated", "boxes", "box_labels")]
+    names = ("label", "width", "height", "annotated", "boxes", "box_labels", "odd")
+    fields = [SCHEMA.field(name) for name in names]
     schema = pa.schema(fields, {FINGERPRINT: key})
     with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False) as writer:
         for start in range(0, len(labels), ROWS):
@@ -108,7 +109,9 @@ def write_index(path: Path, labels: np.ndarray, key: str) -> None:
             images = np.repeat(np.arange(len(part)), 1 + (np.arange(len(part)) % 8 == 0))
             edges = np.tile(np.array([[0.1, 0.1, 0.9, 0.9]], np.float32), (len(images), 1))
             columns = box_columns(Boxes(images, edges, part[images]), len(part))
-            table = pa.table({"label": part, "annotated": np.ones(len(part), bool), **columns}, schema=schema)
+            sides, odd = np.full(len(part), 500, np.int32), pa.nulls(len(part), SCHEMA.field("odd").type)
+            columns |= {"label": part, "width": sides, "height": sides * 3 // 4, "odd": odd}
+            table = pa.table({**columns, "annotated": np.ones(len(part), bool)}, schema=schema)
             writer.write_table(table)
 
 
