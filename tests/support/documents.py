@@ -68,7 +68,7 @@ LEAVES = {
     "tfpipe stage": "local/scratch/*/train.txt",
     "--resume": "runs/one/model.keras",
     "--html runs/x.html": "runs/x.html",
-    "tfpipe evaluate": "confusion.png",
+    "tfpipe evaluate": "evaluated.json",
     "tfpipe predict": "*.csv",
     "log_positions": "runs/*/positions-0.csv",
 }
