@@ -1,5 +1,6 @@
 """A source of the user's own: pictures in a dict in memory, as `data.source.kind` names it."""
 
+import functools
 import time
 
 import numpy as np
@@ -52,5 +53,6 @@ class Samples(Source):
         return self.samples(catalog.split)[item].file
 
     @staticmethod
+    @functools.cache
     def samples(split: str) -> list[Sample]:
         return samples(12) if split == "train" else [samples(45)[number] for number in (13, 16, 31)]
