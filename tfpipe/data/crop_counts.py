@@ -7,7 +7,7 @@ import numpy as np
 
 from tfpipe.data.catalog.boxes import CHUNK, boxes_of
 from tfpipe.data.order.mixture import Mixture
-from tfpipe.data.order.sampling import evenly_spaced
+from tfpipe.data.order.permutation import evenly_spaced
 from tfpipe.data.order.stream import Stream
 from tfpipe.data.order.weighted import WeightedOrder
 from tfpipe.data.split import Split

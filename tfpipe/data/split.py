@@ -19,7 +19,7 @@ from tfpipe.data.catalog.entries import find_entries
 from tfpipe.data.catalog.layout import Storage
 from tfpipe.data.catalog.table import StoredTable
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.catalog.weights import sample_weights
+from tfpipe.data.catalog.weights import sample_weights, weighted
 from tfpipe.data.order.mixture import Mixture
 from tfpipe.data.order.permutation import Order
 from tfpipe.data.order.stream import SampleRef, Stream
@@ -109,6 +109,11 @@ class Split(ABC):
     def remedy(self) -> str:
         """Advice about an image that cannot be used."""
         return LISTED if self.config.source is None else REPAIR
+
+    def weighted(self) -> "Self":
+        """Returns this split with the weights of `data.sample_weights`; raises ConfigError if they cannot be used."""
+        path = self.config.sample_weights if self.training else None
+        return self if path is None else replace(self, catalog=weighted(self.catalog, path))
 
     def visits(self, stream: Stream, count: int) -> SampleRef:
         """Returns the first `count` samples of `stream` that this rank visits, fields int64 [count]."""

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from tfpipe.config import DataConfig
 from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.catalog.boxes import with_boxes
-from tfpipe.data.order.sampling import evenly_spaced
+from tfpipe.data.order.permutation import evenly_spaced
 from tfpipe.data.sources.files import FileSplit
 from tfpipe.data.sources.packed.manifest import PREFIX, Manifest, about_of, manifest_path, write_tables
 from tfpipe.data.sources.packed.shards import WHOLE, Kind, Records

@@ -25,7 +25,7 @@ from tfpipe.data.catalog.layout import find_layout
 from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.load import reads_boxes
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.order.sampling import evenly_spaced
+from tfpipe.data.order.permutation import evenly_spaced
 from tfpipe.data.sources.packed.manifest import Manifest, manifest_path
 from tfpipe.data.sources.packed.source import Packed
 from tfpipe.data.sources.registry import load_split, open_source

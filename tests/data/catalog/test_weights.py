@@ -116,6 +116,21 @@ def test_a_tables_column_of_weights_is_kept_by_pack(folders: Path, tmp_path: Pat
     assert "weight" not in pq.read_schema(tmp_path / "even/train.images.parquet").names
 
 
+def test_a_file_of_weights_is_kept_by_pack_and_read_once(folders: Path, tmp_path: Path) -> None:
+    file, weights = tmp_path / "weights.txt", np.arange(COUNT) % 3
+    file.write_text("\n".join(map(str, weights)))
+    config, plain = config_of(folders, sample_weights=str(file)), config_of(folders)
+    for each, name in ((config, "packed"), (plain, "even")):
+        pack(each.data, "train", tmp_path / name, PackPlan(), World())
+    assert pq.read_table(tmp_path / "packed/train.images.parquet")["weight"].to_pylist() == weights.tolist()
+    names = [file.name for file in (tmp_path / "even").iterdir() if file.name.startswith("train-")]
+    assert names and all((tmp_path / "packed" / n).read_bytes() == (tmp_path / "even" / n).read_bytes() for n in names)
+    split = split_of(config)
+    before = split.order.items(np.arange(COUNT)).tolist()
+    file.write_text("1\n" * COUNT)
+    assert split.serial().order.items(np.arange(COUNT)).tolist() == before
+
+
 def test_boxes_as_samples_have_the_shares_of_their_classes(folders: Path, tmp_path: Path) -> None:
     """With three boxes for each bird, classes of boxes still have equal shares; with images, crops are expected."""
     rows = []

@@ -1,5 +1,6 @@
 """Weights of training samples: from a file or a table, and from shares of the classes."""
 
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -12,19 +13,22 @@ from tfpipe.errors import ConfigError
 from tfpipe.util.files import text_of
 
 
-def read_weights(path: Path, count: int) -> np.ndarray:
-    """Reads a file of one number per line, for `count` images; returns float64 [count].
+def weighted(catalog: Catalog, path: Path) -> Catalog:
+    """Returns training data with the weights that a file has, one number a line and image.
 
-    Raises ConfigError if the file cannot be read, a line is no number, or there are more or fewer lines.
+    Raises ConfigError if the file cannot be read, a line is no number, there are more or fewer lines, or the data has
+    weights already.
     """
-    lines = text_of(path, "data.sample_weights: ").split()
+    if catalog.weights is not None:
+        raise ConfigError(f"data.sample_weights: {catalog.display_name} has weights of its own: leave one of them out")
+    lines, count = text_of(path, "data.sample_weights: ").split(), len(catalog)
     if len(lines) != count:
         raise ConfigError(
             f"data.sample_weights: {path} has {len(lines)} numbers for {count} training images; expected one per line "
             "and image, in the order of the images"
         )
     try:
-        return np.array(lines, np.float64)
+        return replace(catalog, weights=np.array(lines, np.float64))
     except ValueError as error:
         raise ConfigError(f"data.sample_weights: {path} has a line that is no number: {error}") from error
 
@@ -32,16 +36,9 @@ def read_weights(path: Path, count: int) -> np.ndarray:
 def sample_weights(catalog: Catalog, config: DataConfig) -> np.ndarray | None:
     """Returns how often each training sample comes, float64 [samples], relative to the others; None if all alike.
 
-    Raises ConfigError if a weight is no number of at least 0, all are 0, `data.class_weights` does not fit the data, or
-    weights are stated twice.
+    Raises ConfigError if a weight is no number of at least 0, all are 0, or `data.class_weights` does not fit the data.
     """
     boxes, weights = catalog.sampled_boxes, catalog.weights
-    if config.sample_weights is not None:
-        if weights is not None:
-            raise ConfigError(
-                f"data.sample_weights: {catalog.display_name} has weights of its own: leave one of them out"
-            )
-        weights = read_weights(config.sample_weights, len(catalog))
     if catalog.lists and (weights is not None or config.class_weights is not None):
         raise ConfigError(
             "data.train_filelist mixes lists by weights: leave out data.class_weights and data.sample_weights, or give "

@@ -208,3 +208,8 @@ def _unique(values: Array) -> tuple[Array, Array]:
     if isinstance(values, np.ndarray):
         return np.unique(values, return_inverse=True)
     return _tf().unique(values)
+
+
+def evenly_spaced(count: int, most: int) -> list[int]:
+    """Returns at most `most` of the numbers below `count`, evenly spaced."""
+    return sorted({round(step * (count - 1) / max(1, most - 1)) for step in range(most)}) if count else []

@@ -69,6 +69,7 @@ def load_split(
             "pack the original files (tfpipe pack --kind original), or set data.views to []"
         )
     check_targets(loaded)
+    loaded = loaded.weighted()
     if loaded.training:
         check_order(loaded)
     if world.connected:

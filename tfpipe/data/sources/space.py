@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.data.order.sampling import evenly_spaced
+from tfpipe.data.order.permutation import evenly_spaced
 from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
 from tfpipe.util.resources import free_memory

@@ -49,7 +49,8 @@ def read_rows(
             table = read(path, text_columns(columns, config), columns.bytes)
             if not len(table):
                 continue
-            forms.append(_has_row_a_box(table, columns, stored))
+            edges = set(EDGES) <= set(map(str.lower, table.column_names))
+            forms.append(edges and not stored and find(table, columns.boxes) is None)
             parts.append(_rows(table, columns, path, stored, config, forms[0]))
         except (ValueError, TypeError, NotImplementedError) as error:  # Arrow's errors are of these
             raise ConfigError(f"data.source: cannot use the columns of {path}: {error}") from error
@@ -81,10 +82,6 @@ def _check_classes(parts: Sequence[Rows], by_object: bool) -> None:
                     f'and {part.files[0]} has numbers alone, e.g. "{labels[0]}": set data.classes to the names in the '
                     "order of the numbers, or write both files in the same way"
                 )
-
-
-def _has_row_a_box(table: pa.Table, columns: Columns, stored: bool) -> bool:
-    return not stored and find(table, columns.boxes) is None and set(EDGES) <= set(map(str.lower, table.column_names))
 
 
 def _rows(table: pa.Table, columns: Columns, path: Path, stored: bool, config: DataConfig, row_a_box: bool) -> Rows:
