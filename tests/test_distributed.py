@@ -155,58 +155,62 @@ PBS = {"PBS_JOBID": "1.polaris", "PBS_NODEFILE": "/var/spool/nodes", "NCPUS": "6
 SETTINGS = {"HOROVOD_FUSION_THRESHOLD": "1", "OMPI_MCA_btl": "self", "SLURM_CONF": "/etc/slurm.conf"}
 
 
-@pytest.mark.parametrize(
-    ("environ", "expected"),
-    [
-        pytest.param({}, None, id="nothing"),
-        pytest.param(SETTINGS, None, id="settings-only"),
-        pytest.param(PBS, None, id="pbs-script"),
-        pytest.param(SBATCH, None, id="sbatch-script"),
-        pytest.param(SRUN, Launch("srun", 5, 8), id="srun"),
-        pytest.param(SRUN_PMIX, Launch("srun", 1, 2), id="srun-pmix"),
-        pytest.param(SRUN_PMI2, Launch("mpiexec (PMI)", 1, 2), id="srun-pmi2"),
-        pytest.param(OPEN_MPI, Launch("mpirun (Open MPI)", 3, 4), id="mpirun"),
-        pytest.param(SBATCH | OPEN_MPI, Launch("mpirun (Open MPI)", 3, 4), id="mpirun-in-sbatch"),
-        # Open MPI starts its daemons on the other nodes with srun, whose variables the ranks inherit.
-        pytest.param(
-            SRUN | {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "1"} | OPEN_MPI,
-            Launch("mpirun (Open MPI)", 3, 4),
-            id="mpirun-daemon-by-srun",
-        ),
-        pytest.param(PRTERUN, Launch("prterun", 1, None), id="prterun"),
-        pytest.param(PRTERUN | OPEN_MPI, Launch("mpirun (Open MPI)", 3, 4), id="mpirun-is-prterun"),
-        pytest.param(PBS | PALS, Launch("mpiexec (PALS)", 7, 8), id="pals"),
-        pytest.param(HYDRA, Launch("mpiexec (PMI)", 2, 3), id="hydra"),
-        pytest.param(SBATCH | HYDRA, Launch("mpiexec (PMI)", 2, 3), id="hydra-in-sbatch"),
-        pytest.param(OPEN_MPI_4, Launch("mpirun (Open MPI)", 2, 3), id="mpirun-4"),
-        pytest.param(APRUN, Launch("aprun", 6, None), id="aprun"),
-        pytest.param(APRUN | {"PMI_SIZE": "12"}, Launch("aprun", 6, 12), id="aprun-pmi"),
-        pytest.param(HOROVODRUN, Launch("horovodrun", 1, 2), id="horovodrun"),
-        pytest.param(SBATCH | HOROVODRUN, Launch("horovodrun", 1, 2), id="horovodrun-in-sbatch"),
-        pytest.param({"OMPI_COMM_WORLD_RANK": "0"}, Launch("mpirun (Open MPI)", 0, None), id="no-size"),
-        pytest.param(FLUX, Launch("flux", 1, 2), id="flux"),
-        pytest.param(JSRUN, Launch("jsrun", 4, 6), id="jsrun"),
-        pytest.param(MVAPICH, Launch("mpirun (MVAPICH2)", 1, 2), id="mvapich"),
-        pytest.param(TORCHRUN, Launch("torchrun", 1, 2, BY_TORCH), id="torchrun"),
-        # One torchrun a node, started by srun, whose variables its processes inherit.
-        pytest.param(
-            SRUN | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"} | TORCHRUN,
-            Launch("torchrun", 1, 2, BY_TORCH),
-            id="torchrun-by-srun",
-        ),
-        pytest.param(PYTORCH, Launch("a launcher of PyTorch (RANK, WORLD_SIZE)", 3, 4, BY_TORCH), id="pytorch"),
-        # A script of PyTorch's sets them for its own ranks, which mpirun has started.
-        pytest.param(PYTORCH | OPEN_MPI, Launch("mpirun (Open MPI)", 3, 4), id="pytorch-by-mpirun"),
-        pytest.param({"RANK": "3", "WORLD_SIZE": "4"}, None, id="rank-of-something-else"),
-        pytest.param(PYTORCH | {"RANK": "first"}, None, id="no-number"),
-        pytest.param(JAX, Launch("a launcher of JAX (JAX_PROCESS_ID)", 1, 2, BY_JAX), id="jax"),
-        pytest.param(TF_CONFIG, Launch("a launcher of TensorFlow (TF_CONFIG)", 2, 3, BY_HAND), id="tf-config"),
-        pytest.param(ALONE, Launch("a launcher of TensorFlow (TF_CONFIG)", 0, 1, BY_HAND), id="tf-config-of-one"),
-        pytest.param({"TF_CONFIG": "{}"}, None, id="tf-config-empty"),
-    ],
-)
+LAUNCHES = [
+    pytest.param({}, None, id="nothing"),
+    pytest.param(SETTINGS, None, id="settings-only"),
+    pytest.param(PBS, None, id="pbs-script"),
+    pytest.param(SBATCH, None, id="sbatch-script"),
+    pytest.param(SRUN, Launch("srun", 5, 8), id="srun"),
+    pytest.param(SRUN_PMIX, Launch("srun", 1, 2), id="srun-pmix"),
+    pytest.param(SRUN_PMI2, Launch("mpiexec (PMI)", 1, 2), id="srun-pmi2"),
+    pytest.param(OPEN_MPI, Launch("mpirun (Open MPI)", 3, 4), id="mpirun"),
+    pytest.param(SBATCH | OPEN_MPI, Launch("mpirun (Open MPI)", 3, 4), id="mpirun-in-sbatch"),
+    # Open MPI starts its daemons on the other nodes with srun, whose variables the ranks inherit.
+    pytest.param(
+        SRUN | {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "1"} | OPEN_MPI,
+        Launch("mpirun (Open MPI)", 3, 4),
+        id="mpirun-daemon-by-srun",
+    ),
+    pytest.param(PRTERUN, Launch("prterun", 1, None), id="prterun"),
+    pytest.param(PRTERUN | OPEN_MPI, Launch("mpirun (Open MPI)", 3, 4), id="mpirun-is-prterun"),
+    pytest.param(PBS | PALS, Launch("mpiexec (PALS)", 7, 8), id="pals"),
+    pytest.param(HYDRA, Launch("mpiexec (PMI)", 2, 3), id="hydra"),
+    pytest.param(SBATCH | HYDRA, Launch("mpiexec (PMI)", 2, 3), id="hydra-in-sbatch"),
+    pytest.param(OPEN_MPI_4, Launch("mpirun (Open MPI)", 2, 3), id="mpirun-4"),
+    pytest.param(APRUN, Launch("aprun", 6, None), id="aprun"),
+    pytest.param(APRUN | {"PMI_SIZE": "12"}, Launch("aprun", 6, 12), id="aprun-pmi"),
+    pytest.param(HOROVODRUN, Launch("horovodrun", 1, 2), id="horovodrun"),
+    pytest.param(SBATCH | HOROVODRUN, Launch("horovodrun", 1, 2), id="horovodrun-in-sbatch"),
+    pytest.param({"OMPI_COMM_WORLD_RANK": "0"}, Launch("mpirun (Open MPI)", 0, None), id="no-size"),
+    pytest.param(FLUX, Launch("flux", 1, 2), id="flux"),
+    pytest.param(JSRUN, Launch("jsrun", 4, 6), id="jsrun"),
+    pytest.param(MVAPICH, Launch("mpirun (MVAPICH2)", 1, 2), id="mvapich"),
+    pytest.param(TORCHRUN, Launch("torchrun", 1, 2, BY_TORCH), id="torchrun"),
+    # One torchrun a node, started by srun, whose variables its processes inherit.
+    pytest.param(
+        SRUN | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"} | TORCHRUN,
+        Launch("torchrun", 1, 2, BY_TORCH),
+        id="torchrun-by-srun",
+    ),
+    pytest.param(PYTORCH, Launch("a launcher of PyTorch (RANK, WORLD_SIZE)", 3, 4, BY_TORCH), id="pytorch"),
+    # A script of PyTorch's sets them for its own ranks, which mpirun has started.
+    pytest.param(PYTORCH | OPEN_MPI, Launch("mpirun (Open MPI)", 3, 4), id="pytorch-by-mpirun"),
+    pytest.param({"RANK": "3", "WORLD_SIZE": "4"}, None, id="rank-of-something-else"),
+    pytest.param(PYTORCH | {"RANK": "first"}, None, id="no-number"),
+    pytest.param(JAX, Launch("a launcher of JAX (JAX_PROCESS_ID)", 1, 2, BY_JAX), id="jax"),
+    pytest.param(TF_CONFIG, Launch("a launcher of TensorFlow (TF_CONFIG)", 2, 3, BY_HAND), id="tf-config"),
+    pytest.param(ALONE, Launch("a launcher of TensorFlow (TF_CONFIG)", 0, 1, BY_HAND), id="tf-config-of-one"),
+    pytest.param({"TF_CONFIG": "{}"}, None, id="tf-config-empty"),
+]
+
+
+@pytest.mark.parametrize(("environ", "expected"), LAUNCHES)
 def test_the_launcher_is_found(environ, expected):
     assert find_launch(environ) == expected
+
+
+def test_each_launcher_has_an_environment_as_it_sets_it():
+    assert {name for name, *_ in LAUNCHERS} <= {case.values[1].launcher for case in LAUNCHES if case.values[1]}
 
 
 @pytest.mark.parametrize("value", ["", " ", "one", "-1", "1.0"])
