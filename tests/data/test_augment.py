@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.core import installed
 from tests.support.packs import config_of, packed
 from tests.support.sample import SampleData
 from tfpipe import Config, Cursor, Stream, World, build_dataset, make_config
 from tfpipe.data.images.augment import AUGMENTATION, step_rows
-from tfpipe.native import core
 
 STEPS = [
     "RandAugment",
@@ -33,11 +33,11 @@ def batches(config: Config, count: int = 3, **options: Any) -> list[tuple[np.nda
 
 def augmented(config: Config, images: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """Returns plain crops changed as `config` says, one at a time and without TensorFlow."""
-    library, result = core(), images.copy()
+    library, result = installed(), images.copy()
     for crop, place in zip(result, positions.tolist(), strict=True):
         for number, row in enumerate(step_rows(config.data.augment)):
             seed = AUGMENTATION + config.data.seed
-            library.operate(crop, library.draw(row, number, crop.shape[:2], seed, tuple(place)))
+            crop[:] = library.operate(crop, library.draw(row, number, crop.shape[:2], seed, tuple(place)))
     return result
 
 

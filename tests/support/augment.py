@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from PIL import Image, ImageEnhance, ImageOps
 
-from tests.support.core import generated_pixels
+from tests.support.core import OPERATION, generated_pixels
 from tfpipe.data.order.permutation import GAMMA, mix
-from tfpipe.native import OPERATION, core
+from tfpipe.native import core
 
 Operation = IntEnum("Operation", list(core().operations.items()))
 """Kinds of OPERATIONs: those of the library's table."""

@@ -8,6 +8,7 @@ import random
 import struct
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -17,6 +18,7 @@ import simplejpeg
 from PIL import Image, ImageFile
 
 from tests.support.warm import ADDRESS
+from tfpipe import native
 from tfpipe.native import KERNELS
 
 SOURCES = Path(__file__).resolve().parents[2] / "tfpipe" / "native"
@@ -67,6 +69,15 @@ class Target(ctypes.Structure):
     )
 
 
+# struct tfpipe_operation of augment/augment.h.
+OPERATION = np.dtype(
+    [
+        *(("kind", "i4"), ("interpolation", "i4"), ("seed", "u8")),
+        *(("values", "f8", 6), ("fill", "u1", 4), ("unused", "u1", 4)),
+    ]
+)
+
+
 class Core:
     """A scratch of the library at `path`, and its functions."""
 
@@ -100,6 +111,9 @@ class Core:
         self.library.tfpipe_operate.argtypes = [
             *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
         ]
+        self.library.tfpipe_crop_key.restype = ctypes.c_uint64
+        self.library.tfpipe_crop_key.argtypes = [ctypes.c_uint64, ctypes.c_int64, ctypes.c_int64]
+        self.library.tfpipe_draw.argtypes = [ctypes.c_void_p, ctypes.c_uint64, *(ctypes.c_int,) * 3, ctypes.c_void_p]
         self.scratch = self.library.tfpipe_scratch_new()
 
     def __del__(self) -> None:
@@ -206,6 +220,19 @@ class Core:
         crops = self.crops(jpeg, size, [(0, 0, *size)], size, channels)
         return crops if isinstance(crops, int) else crops[0]
 
+    def draw(self, row: np.ndarray, step: int, size: tuple[int, int], seed: int, place: tuple[int, int]) -> np.ndarray:
+        """Returns the OPERATIONs that a row of a step, float64 [24], draws for a crop of `size` (height, width).
+
+        `step` is its number, `place` the stream position of the crop's image, and the crop's number in it. Raises
+        ValueError if the row is no step.
+        """
+        operations, row = np.zeros(80, OPERATION), np.ascontiguousarray(row, np.float64)
+        key = self.library.tfpipe_crop_key(seed, *place)
+        drawn = self.library.tfpipe_draw(row.ctypes.data, key, step, *size, operations.ctypes.data)
+        if drawn < 0:
+            raise ValueError(f"{row.tolist()} is no step of an augmentation")
+        return operations[:drawn]
+
     def operate(self, pixels: np.ndarray, operations: np.ndarray) -> np.ndarray | int:
         """Returns the crop (uint8 [height, width, channels]) after OPERATIONs, or the code of a refusal, for which
         `pixels` are checked to be as they were; as is memory before and after them.
@@ -220,6 +247,12 @@ class Core:
         crop = memory[guard:-guard].reshape(pixels.shape)
         assert not status or (crop == pixels).all()
         return status or crop
+
+
+@cache
+def installed() -> Core:
+    """Returns a scratch of the library that tfpipe loads."""
+    return Core(Path(native.core()._library._name))
 
 
 def reference(jpeg: bytes, channels: int = 3) -> np.ndarray:

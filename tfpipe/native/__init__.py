@@ -19,7 +19,7 @@ CORE, OPS = "_core*.so", "_ops*.so"
 VERSION = 19  # TFPIPE_VERSION of crops.h
 # setup.py has the same remedy.
 REMEDY = "install a wheel of tfpipe, or install it again with a C compiler (cc) on PATH"
-DAMAGED, MEMORY = 2, 3  # TFPIPE_DAMAGED and TFPIPE_MEMORY of crops.h
+DAMAGED = 2  # TFPIPE_DAMAGED of crops.h
 # Kernels of a resize, in the order of crops.h; the ops take their numbers.
 KERNELS = ("bilinear", "antialias", "bicubic", "area")
 MOST_MEMBERS, NAME_BYTES = 4096, 64  # of a tar file that are listed in a call; memory for a name, on average
@@ -36,14 +36,6 @@ EVENT = np.dtype(
         *(("kind", "i4"), ("refused", "i4")),
     ]
 )
-# struct tfpipe_operation of augment/augment.h; Core.operations has the kinds.
-OPERATION = np.dtype(
-    [
-        *(("kind", "i4"), ("interpolation", "i4"), ("seed", "u8")),
-        *(("values", "f8", 6), ("fill", "u1", 4), ("unused", "u1", 4)),
-    ]
-)
-MOST_OPERATIONS = 80  # of a step of an augmentation: TFPIPE_MOST of draw.h
 
 
 class EventKind(IntEnum):
@@ -62,7 +54,7 @@ class Core:
     simd: str
     """Instructions in use: "avx2", "neon" or "plain"."""
     operations: dict[str, int]
-    """Numbers of the kinds of OPERATIONs; augment.h has their values."""
+    """Numbers of the kinds of operations of a crop; augment.h has their values."""
     steps: dict[str, int]
     """Numbers of the kinds of steps, which draw.h describes, by their names in a config."""
 
@@ -71,8 +63,6 @@ class Core:
         library.tfpipe_native_whole.argtypes = (*(address,) * 3, count, *(number,) * 3, *(address,) * 2)
         library.tfpipe_native_try.argtypes = (ctypes.c_char_p, count, number, number)
         library.tfpipe_native_copy.argtypes = (address, address, count, *(number,) * 3, address)
-        library.tfpipe_native_draw.argtypes = (address, *(number,) * 4, count, count, count, address)
-        library.tfpipe_native_operate.argtypes = (address, *(number,) * 3, address, number)
         library.tfpipe_native_entries.argtypes = (ctypes.c_char_p, count, number, address, count)
         for written in (library.tfpipe_native_store, library.tfpipe_native_unstore):
             written.argtypes = (ctypes.c_char_p, count, address, count)
@@ -167,42 +157,6 @@ class Core:
         mirror, count = flips.ctypes.data if len(flips) else None, len(crops)
         if self._library.tfpipe_native_copy(addresses.ctypes.data, mirror, count, *crops.shape[1:], crops.ctypes.data):
             raise MemoryError("no memory to mirror crops")
-
-    def draw(self, row: np.ndarray, step: int, size: tuple[int, int], seed: int, place: tuple[int, int]) -> np.ndarray:
-        """Returns the OPERATIONs that a step of an augmentation draws for one crop.
-
-        Args:
-            row: the step, float64 [24], as draw.h describes it.
-            step: its number.
-            size: height and width of the crop.
-            seed: of the augmentation.
-            place: stream position of the crop's image, and the crop's number in it.
-
-        Raises ValueError if the row is no step.
-        """
-        operations, row = np.zeros(MOST_OPERATIONS, OPERATION), np.ascontiguousarray(row, np.float64)
-        drawn = self._library.tfpipe_native_draw(
-            row.ctypes.data, len(row), step, *size, seed, *place, operations.ctypes.data
-        )
-        if drawn < 0:
-            raise ValueError(f"{row.tolist()} is no step of an augmentation")
-        return operations[:drawn]
-
-    def operate(self, pixels: np.ndarray, operations: np.ndarray) -> None:
-        """Applies operations (OPERATION [n]) to a crop (uint8 [height, width, 1 or 3], contiguous), in place.
-
-        Raises ValueError for values that augment.h does not accept, with the crop as it was, and MemoryError.
-        """
-        if pixels.dtype != np.uint8 or pixels.ndim != 3 or not (pixels.flags.c_contiguous and pixels.flags.writeable):
-            accepted = "a crop is a writeable, contiguous uint8 [height, width, 1 or 3]"
-            raise ValueError(f"{accepted}, received {_kind(pixels)}")
-        if operations.dtype != OPERATION or operations.ndim != 1 or not operations.flags.c_contiguous:
-            raise ValueError(f"operations are a contiguous native.OPERATION [n], received {_kind(operations)}")
-        arguments = pixels.ctypes.data, *pixels.shape, operations.ctypes.data, len(operations)
-        if status := self._library.tfpipe_native_operate(*arguments):
-            if status == MEMORY:
-                raise MemoryError(f"no memory to augment a crop of {pixels.shape}")
-            raise ValueError(f"a crop of {pixels.shape} or a value of the operations is refused: {operations.tolist()}")
 
     def record(self, capacity: int) -> None:
         """Begins to record EVENTs, the newest `capacity` of them. Raises ValueError below 1, MemoryError."""
@@ -332,10 +286,6 @@ def _built(name: str) -> Path:
 def _check_version(file: Path, version: int) -> None:
     if version != VERSION:
         raise ConfigError(f"{file} was built from another version of tfpipe: {REMEDY}")
-
-
-def _kind(array: np.ndarray) -> str:
-    return f"{array.dtype} {list(array.shape)}"
 
 
 def _numbered(names: bytes) -> dict[str, int]:

@@ -99,19 +99,3 @@ EXPORT int tfpipe_native_copy(const uint8_t *const *records, const uint8_t *flip
     tfpipe_scratch_give(scratch);
     return status;
 }
-
-/* Draws the operations of one step for a crop. Returns their number, or -1 for a row that is no step. */
-EXPORT int tfpipe_native_draw(const double *row, int columns, int number, int height, int width, int64_t seed,
-                              int64_t position, int64_t crop, struct tfpipe_operation *operations) {
-    if (columns != TFPIPE_COLUMNS) return -1;
-    return tfpipe_draw(row, tfpipe_crop_key((uint64_t)seed, position, crop), number, height, width, operations);
-}
-
-/* Applies operations to a crop: see tfpipe_operate. Returns 0 or TFPIPE_*. */
-EXPORT int tfpipe_native_operate(uint8_t *pixels, int height, int width, int channels,
-                                 const struct tfpipe_operation *operations, int count) {
-    tfpipe_scratch *scratch = tfpipe_scratch_take();
-    int status = scratch ? tfpipe_operate(scratch, pixels, height, width, channels, operations, count) : TFPIPE_MEMORY;
-    tfpipe_scratch_give(scratch);
-    return status;
-}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from scipy import stats
 
+from tests.support.core import installed
 from tfpipe.config import make_config
 from tfpipe.config.augment import STEPS
 from tfpipe.data.images.augment import choose_augment, step_rows
@@ -30,7 +31,7 @@ def steps(*augment: Any) -> list[Any]:
 
 
 def draw(step: Any, count: int = 4000, size: tuple[int, int] = SIZE, seed: int = 0) -> list[np.ndarray]:
-    library = core()
+    library = installed()
     (row,) = step_rows(steps(step))
     return [library.draw(row, 0, size, seed, (position, position % 3)) for position in range(count)]
 
@@ -54,7 +55,7 @@ def test_the_configs_steps_are_the_librarys() -> None:
 
 
 def test_a_draw_is_a_hash_of_seed_position_crop_and_step() -> None:
-    library, p = core(), 0.3
+    library, p = installed(), 0.3
     (row,) = step_rows(steps({"name": "RandomInvert", "p": p}))
 
     def key(seed: int, position: int, crop: int, step: int) -> np.ndarray:
@@ -255,7 +256,7 @@ def test_aug_mix_draws_weights_of_dirichlet_distributions(alpha: float) -> None:
 
 @given(degrees=st.floats(-720, 720), side=st.integers(2, 300), other=st.integers(2, 300))
 def test_a_rotation_has_pillows_coefficients(degrees: float, side: int, other: int) -> None:
-    library = core()
+    library = installed()
     (row,) = step_rows(steps({"name": "RandomRotation", "degrees": [degrees, degrees]}))
     (operation,) = library.draw(row, 0, (side, other), 0, (0, 0))
     caught: list[Any] = []
@@ -281,7 +282,7 @@ def test_a_rotation_has_pillows_coefficients(degrees: float, side: int, other: i
 def test_an_affine_map_is_shear_rotation_scale_about_the_center(
     degrees: float, scale: float, shears: tuple[float, float], center: tuple[float, float]
 ) -> None:
-    library = core()
+    library = installed()
     step = {"name": "RandomAffine", "degrees": [degrees] * 2, "scale": [scale] * 2, "center": list(center)}
     (row,) = step_rows(steps({**step, "shear": [shears[0], shears[0], shears[1], shears[1]]}))
     (operation,) = library.draw(row, 0, SIZE, 0, (0, 0))
@@ -308,15 +309,13 @@ def test_an_affine_map_moves_by_whole_pixels_within_its_shares() -> None:
 
 
 def test_a_row_that_is_no_step_is_refused() -> None:
-    library = core()
+    library = installed()
     (row,) = step_rows(steps({"name": "AugMix"}))
     for column, value in ((0, 99), (0, -1), (7, 9), (8, 9), (9, 0), (9, math.nan), (3, 256), (1, math.inf)):
         wrong = row.copy()
         wrong[column] = value
         with pytest.raises(ValueError, match="no step"):
             library.draw(wrong, 0, SIZE, 0, (0, 0))
-    with pytest.raises(ValueError, match="no step"):
-        library.draw(row[:-1], 0, SIZE, 0, (0, 0))
 
 
 # A step, a key, values at its limits, and values just beyond them, which are refused.
@@ -361,13 +360,14 @@ def test_limits_of_steps_are_those_of_the_library(
     step: dict[str, Any], key: str, accepted: tuple[Any, ...], refused: tuple[Any, ...]
 ) -> None:
     """What the config accepts the library draws and applies; what the library refuses is told with its key."""
-    library = core()
+    library = installed()
     step = {**step, "p": 1.0} if key != "p" else step
     for value in accepted:
         (row,) = step_rows(steps({**step, key: value}))
         pixels = np.random.default_rng(0).integers(0, 256, (12, 16, 3), np.uint8)
         for position in range(8):
-            library.operate(pixels, library.draw(row, 0, (12, 16), 0, (position, 0)))
+            pixels = library.operate(pixels, library.draw(row, 0, (12, 16), 0, (position, 0)))
+            assert isinstance(pixels, np.ndarray)
     (valid,) = steps({**step, key: accepted[0]})
     for value in refused:
         with pytest.raises(ConfigError, match=rf"data.augment\[0\].*{key}.*: received "):
@@ -378,12 +378,12 @@ def test_limits_of_steps_are_those_of_the_library(
 
 
 def test_a_shear_within_its_limits_leaves_something_of_a_crop() -> None:
-    library = core()
+    library = installed()
     for shear in (89, -89):
         (row,) = step_rows(steps({"name": "RandomAffine", "degrees": 0, "shear": [shear, shear]}))
         pixels = np.full((64, 64, 3), 200, np.uint8)
-        library.operate(pixels, library.draw(row, 0, (64, 64), 0, (0, 0)))
-        assert (pixels > 0).mean() > 0.005
+        sheared = library.operate(pixels, library.draw(row, 0, (64, 64), 0, (0, 0)))
+        assert (sheared > 0).mean() > 0.005
 
 
 def test_a_kernel_larger_than_a_crop_is_an_error_that_says_so() -> None:
