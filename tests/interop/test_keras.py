@@ -63,6 +63,7 @@ def test_fit_trains_the_same_batches_on_every_backend_without_a_warning(
 @pytest.mark.parametrize("name", ["jax", TORCH])
 def test_a_run_of_another_backend_resumes_bit_for_bit(found: Callable[[str], dict[str, Any]], name: str) -> None:
     result = found(name)
+    assert result["guarded"] == 2 * 6, "a step copies nothing, and its variables stay where they are"
     assert f"SIGTERM: stopped after epoch 1, step {STOPPED_AFTER}; --resume continues from " in result["said"]
     assert result["equal"] and result["plain"]
     whole, parts = result["positions"]

@@ -23,6 +23,8 @@ class Batch(NamedTuple):
     """int64 [batch, 2]: stream position and crop number."""
     ready: Any = ()
     """float64 []: seconds since 1970 when the batch was ready; () if that was not asked for."""
+    moved_s: Any = ()
+    """Seconds in which a thread put the data on a device, a float; () without one."""
 
 
 def joined(data: Any, *extras: Any) -> Any:

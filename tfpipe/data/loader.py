@@ -51,7 +51,7 @@ class Loader(Iterator[Any]):
         config: Any,
         split: str = "train",
         world: World | None = None,
-        device: str | None = None,
+        device: str | Callable[[tf.Tensor], Any] | None = None,
         *,
         timeout_s: float | None = None,
         positions: bool = False,
@@ -70,7 +70,8 @@ class Loader(Iterator[Any]):
             config: config, of which the `data` section is used; or any data that tfpipe.load takes.
             split: "train" or "test".
             world: this process's rank and the number of ranks; by default the launcher's, by Horovod.
-            device: TensorFlow's device, e.g. "GPU:0", that a thread puts the batches on, two ahead.
+            device: TensorFlow's device, e.g. "GPU:0", that a thread puts the batches on, two ahead; or the function by
+                which it puts each tensor there.
             timeout_s: seconds without a batch that are an error, or math.inf; by default `data.stall_timeout_s`.
             positions: whether to add the crops' positions to each batch, int64 [batch, 2].
             ready: whether to add the time at which a batch was ready, float64 [], in seconds since 1970.

@@ -3,7 +3,8 @@
 import hashlib
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from tfpipe.data.runtime.clock import now_s
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.training.models import weighted_layers
-from tfpipe.training.run_model import RunModel
+from tfpipe.training.run_model import RunCallback, RunModel
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +80,8 @@ class ParallelModel(RunModel):
         step = tf.function(self.train_step, reduce_retracing=reduce, autograph=False, jit_compile=whole)
 
         def train_function(_: Iterator[Any]) -> Any:
-            return self.finish(*step((*self.take(), tf.constant(self.requests, tf.float32))))
+            images, labels, weights = (*self.take(), None)[:3]
+            return self.finish(*step((images, labels, weights, tf.constant(self.requests, tf.float32))))
 
         self.train_function = train_function
         return train_function
@@ -130,7 +132,7 @@ def averaged_statistics(model: keras.Model, world: World) -> list[np.ndarray]:
     return [keras.ops.convert_to_numpy(value) for value in values]
 
 
-class OverRanks(keras.callbacks.Callback):
+class OverRanks(RunCallback):
     """Replaces each metric by its mean over ranks, and averages the moving statistics of normalisation layers.
 
     The mean is exact, since every rank has trained the same number of crops.
@@ -168,16 +170,15 @@ class BackendModel(RunModel):
     seed = 0  # seed of PyTorch's own generator, from which Keras' dropout draws there
     fp16_compression = False
 
-    def take(self) -> tuple[Any, ...]:
-        """Takes the next batch, which begins a step: (images, labels) or (images, labels, weights) on the device."""
-        assert self.meter is not None, "a run sets it"
-        batch = tuple(keras.ops.convert_to_tensor(part.numpy()) for part in super().take() if part is not None)
-        self.block(batch)
-        self.meter.moved()
-        return batch
+    def make_train_function(self, force: bool = False) -> None:
+        """Builds the training function, which takes the batches from the Loader."""
+        if self.train_function is None or force:
+            super().make_train_function(force)
+            self.train_function = self.taking(self.train_function)
 
-    def block(self, batch: tuple[Any, ...]) -> None:
-        """Waits until a batch is on the device."""
+    @abstractmethod
+    def taking(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns Keras' training function that takes a batch itself, for `step`, which is given one."""
 
     def average(self, gradients: Sequence[Any], not_finite: Any) -> tuple[list[Any], list[Any], float]:
         """Averages gradients over ranks, and with them, in the same message, the requests; all on the device.
@@ -195,13 +196,7 @@ class BackendModel(RunModel):
 class TorchModel(BackendModel):
     """A model that PyTorch trains."""
 
-    def make_train_function(self, force: bool = False) -> None:
-        """Builds the training function, which takes the batches from the Loader."""
-        if self.train_function is not None and not force:
-            return
-        super().make_train_function(force)
-        step = self.train_function
-
+    def taking(self, step: Callable[..., Any]) -> Callable[..., Any]:
         def train_function(_: Any) -> Any:
             batch = self.take()
             self._seed_torch()
@@ -209,7 +204,7 @@ class TorchModel(BackendModel):
                 return self.finish(*self.parallel_step(batch))
             return self.finish(step([batch]), None, 0.0)
 
-        self.train_function = train_function
+        return train_function
 
     def parallel_step(self, batch: tuple[Any, ...]) -> tuple[dict[str, Any], list[Any], float]:
         """Trains one step of several ranks; returns its logs, what the ranks asked, and the seconds of the average."""
@@ -256,12 +251,7 @@ class JaxModel(BackendModel):
     its random generators and moving statistics, stays on its own device.
     """
 
-    def make_train_function(self, force: bool = False) -> None:
-        """Builds the training function, which takes the batches from the Loader."""
-        if self.train_function is not None and not force:
-            return
-        super().make_train_function(force)
-        step = self.train_function
+    def taking(self, step: Callable[..., Any]) -> Callable[..., Any]:
         if self.world.size > 1:
             self._make_parts()
 
@@ -273,7 +263,7 @@ class JaxModel(BackendModel):
             logs, state = step(state, iter([batch]))
             return self.finish(logs, None, 0.0), state
 
-        self.train_function = train_function
+        return train_function
 
     def parallel_step(self, state: Any, batch: tuple[Any, ...]) -> tuple[dict[str, Any], Any, list[Any], float]:
         """Trains one step of several ranks; returns its logs, the new state, what the ranks asked, and the seconds of
@@ -285,12 +275,6 @@ class JaxModel(BackendModel):
         gradients, asked, reduce_s = self.average(gradients, not_finite)
         weights, slots = self._apply(slots, gradients, weights)
         return logs, (weights, others, slots, metrics), asked, reduce_s
-
-    def block(self, batch: tuple[Any, ...]) -> None:
-        """Waits until a batch is on the device, to which JAX copies while its caller goes on."""
-        import jax
-
-        jax.block_until_ready(batch)
 
     def _make_parts(self) -> None:
         import jax

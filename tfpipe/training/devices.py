@@ -2,9 +2,12 @@
 
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfpipe.distributed import World
@@ -73,6 +76,26 @@ def check_gpus(world: World) -> int:
     if count > 1 and world.size == 1:
         logger.warning("1 of %d GPUs used: mpirun -n %d --bind-to none python train.py ... uses all", count, count)
     return count
+
+
+def mover() -> str | Callable[[tf.Tensor], Any] | None:
+    """Returns a Loader's `device` for a run: TensorFlow's GPU, or what makes arrays on the backend's device of tensors.
+
+    On a CPU the arrays share TensorFlow's memory, which nothing writes to.
+    """
+    if keras.backend.backend() == "tensorflow":
+        return "GPU:0" if tf.config.get_visible_devices("GPU") else None
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return lambda part: jax.block_until_ready(jax.device_put(np.asarray(part)))
+    import torch
+
+    if not torch.cuda.is_available():
+        return torch.from_dlpack
+    gpu = torch.device("cuda", torch.cuda.current_device())  # of this thread; the Loader's may have another one
+    # From pinned memory the copy is only queued, behind the step's work.
+    return lambda part: torch.from_dlpack(part).pin_memory().to(gpu, non_blocking=True)
 
 
 def log_devices(world: World) -> None:

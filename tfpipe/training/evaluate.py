@@ -18,7 +18,7 @@ from tfpipe.training.compile import build_loss
 from tfpipe.training.monitor.metrics import end_process
 from tfpipe.training.monitor.record import Logs
 from tfpipe.training.monitor.stalls import StallWatch
-from tfpipe.training.run_model import RunModel
+from tfpipe.training.run_model import RunCallback, RunModel
 from tfpipe.training.skipping import BadFiles
 from tfpipe.util.progress import progress
 
@@ -156,7 +156,7 @@ def summarise(sums: np.ndarray, classes: int) -> Scores:
     return Scores(loss / max(counted, 1), top1 / crops, top5 / crops, recall, int(images), int(crops))
 
 
-class Evaluation(keras.callbacks.Callback):
+class Evaluation(RunCallback):
     """Runs the test pass every `every` epochs and after the last, and adds test_*; a run that stops postpones it.
 
     It tests the weights that model.keras would have: with `use_ema` the optimizer's averages.

@@ -14,7 +14,6 @@ from tfpipe.collectives.protocol import LostRankError, is_lost
 from tfpipe.config import Config, DataConfig
 from tfpipe.data.crop_counts import COUNT_AT_MOST
 from tfpipe.data.loader import Loader
-from tfpipe.data.order.schedule import Schedule
 from tfpipe.data.order.weighted import WeightedOrder
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.runtime.tracing import Tracer, Window, trace_folder
@@ -34,7 +33,7 @@ from tfpipe.training.checkpointing.resume import (
 from tfpipe.training.checkpointing.signals import stop_on_signals
 from tfpipe.training.checkpointing.start import Start, check_room, find_start
 from tfpipe.training.compile import build_loss, build_metrics, build_optimizer, check_over_ranks, check_rate_setters
-from tfpipe.training.devices import log_devices
+from tfpipe.training.devices import log_devices, mover
 from tfpipe.training.evaluate import Evaluation, Evaluator
 from tfpipe.training.models import build_model, freeze, load_weights
 from tfpipe.training.monitor.accounting import Accounting, SampleShares, TimedCallbacks
@@ -62,16 +61,6 @@ class TrainingRun(NamedTuple):
     train: Loader
     test: Loader | None
 
-    @property
-    def schedule(self) -> Schedule:
-        """Steps of the epochs."""
-        return self.train.schedule
-
-    @property
-    def steps(self) -> int:
-        """Steps of the first epoch."""
-        return self.schedule.phase(0).steps
-
 
 def train(
     config: Config,
@@ -93,7 +82,9 @@ def train(
     log_devices(world)
     prepare_backend(config, world)
     run = load_run(config, world, run_dir, traced is not None)
-    start = find_start(run.train, run_dir, run.steps, resume=resume, anyway=anyway)
+    schedule = run.train.schedule
+    steps = schedule.phase(0).steps
+    start = find_start(run.train, run_dir, steps, resume=resume, anyway=anyway)
     run.train.restart(start.state.stream, start.state.total_steps, (start.state.epoch, start.state.step))
     run.train.meter.steps = start.state.total_steps
     saved, untrained = run_dir / MODEL, start.state.epoch < config.training.epochs
@@ -104,8 +95,8 @@ def train(
         keras.utils.set_random_seed(config.training.seed + world.rank)  # of a user's `data.transform`, too
         if untrained:
             run.train.start()  # reads and decodes while the model is built and restored
-        total = run.schedule.first_step(config.training.epochs)
-        model = compile_model(config, world, run.train.data.outputs, run.steps, start, total)
+        total = schedule.first_step(config.training.epochs)
+        model = compile_model(config, world, run.train.data.outputs, steps, start, total)
         check_room(run_dir, sum(item.numpy().nbytes for item in [*model.weights, *model.optimizer.variables]), world)
         checkpoints = Checkpoints(run_dir, config.training, world, start.state, stop)
         callbacks = make_callbacks(run, checkpoints)
@@ -116,7 +107,7 @@ def train(
         model.train_on(run.train)
         metrics = run_dir / METRICS if world.rank == 0 else None
         with live_metrics(run.train, callbacks), StallWatch(run.train, metrics, end=partial(end_run, run_dir, world)):
-            logs = fit(model, max(phase.steps for phase in run.schedule.phases), callbacks, checkpoints)
+            logs = fit(model, max(phase.steps for phase in schedule.phases), callbacks, checkpoints)
     check_weights(model, world)
     # The others wait: TensorFlow's collectives would report a rank as lost that ends half a minute before this one.
     world.from_rank0(partial(save_model, model, saved))
@@ -142,10 +133,8 @@ def load_run(config: Config, world: World, folder: Path, marks: bool = False) ->
     check_rate_setters(config, world.size)
     # Skipping and the test pass count what all ranks leave out, and list it.
     options: dict[str, Any] = {"timeout_s": math.inf, "named": True, "max_bad_fraction": math.inf}
-    gpu = "GPU:0" if keras.backend.backend() == "tensorflow" and tf.config.get_visible_devices("GPU") else None
-    train = Loader(
-        config, "train", world, gpu, ready=True, marks=marks, steps_per_epoch=config.training.steps_per_epoch, **options
-    )
+    steps = config.training.steps_per_epoch
+    train = Loader(config, "train", world, mover(), ready=True, marks=marks, steps_per_epoch=steps, **options)
     # Rank 0 looks: class folders are listed for it, which a thousand ranks are not to do.
     has_test = world.from_rank0(lambda: open_source(config.data).has_test())
     test = Loader(config, "test", world, **options) if has_test else None
@@ -230,7 +219,7 @@ def make_callbacks(run: TrainingRun, checkpoints: Checkpoints) -> list[keras.cal
     loader, start = run.train, checkpoints.state
     config, world = loader.config, loader.world
     training = config.training
-    crops = [run.schedule.phase(epoch).batch_size * world.size for epoch in range(training.epochs)]
+    crops = [loader.schedule.phase(epoch).batch_size * world.size for epoch in range(training.epochs)]
     throughput = Throughput(crops, start.epoch_steps - start.step)
     record = Record(run.folder) if world.rank == 0 else None
     accounting = Accounting(loader, training.interval, throughput, record)
@@ -249,7 +238,7 @@ def make_callbacks(run: TrainingRun, checkpoints: Checkpoints) -> list[keras.cal
     if record is not None:
         (run.folder / CONFIG).write_text(config.model_dump_json(indent=2) + "\n")
         write_classes(run.folder, loader)
-        callbacks += [record, Display(throughput, training.epochs, run.schedule, training.status, start.step)]
+        callbacks += [record, Display(throughput, training.epochs, loader.schedule, training.status, start.step)]
     return [*callbacks, checkpoints]
 
 

@@ -12,14 +12,14 @@ from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
 from tfpipe.training.checkpointing.checkpoints import FOLDER
 from tfpipe.training.monitor.record import Logs
-from tfpipe.training.run_model import StepResult
+from tfpipe.training.run_model import RunCallback, StepResult
 
 # Steps in a row that mixed_float16 may skip: its loss scale is then 2**20 times smaller, and not what overflows.
 SKIPPED_STEPS = 20
 
 
-class NotFiniteGuard(keras.callbacks.Callback):
-    """Ends the run when a step's loss is not finite, a step later, when the step's logs are read in any case.
+class NotFiniteGuard(RunCallback):
+    """Ends the run when a step's loss is not finite, once its result is read, which is before any checkpoint.
 
     Comes first, so that no other callback sees such a step. mixed_float16 skips steps that overflow: there the loss of
     SKIPPED_STEPS steps in a row must be so, which one rank of JAX or PyTorch leaves to the check of a checkpoint.
@@ -33,25 +33,21 @@ class NotFiniteGuard(keras.callbacks.Callback):
         self._before: tf.Tensor | None = None  # positions of the batch before
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        self._look()
-
-    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        self._look()  # at the last step of the epoch, which no further step follows
-
-    def _look(self) -> None:
-        result = self.model.results.read
-        if result is None:
-            return
-        anywhere, here = result.not_finite()
-        if anywhere and not self._steps:
-            self._first = result, here, self._before
-        self._steps = self._steps + 1 if anywhere else 0
-        self._before = result.positions
         patience: float = 1
         if hasattr(self.model.optimizer, "inner_optimizer"):
-            patience = math.inf if result.asked is None else SKIPPED_STEPS
-        if self._steps >= patience:
-            self._end(*self._first)
+            of_mean = self.world.size == 1 and keras.backend.backend() != "tensorflow"
+            patience = math.inf if of_mean else SKIPPED_STEPS
+        for result in self.model.results.read:
+            anywhere, here = (result.asked[2:] > 0).tolist()
+            if anywhere and not self._steps:
+                self._first = result, here, self._before
+            self._steps = self._steps + 1 if anywhere else 0
+            self._before = result.positions
+            if self._steps >= patience:
+                self._end(*self._first)
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        self.on_train_batch_end(epoch)  # at the last steps of the epoch
 
     def _end(self, first: StepResult, own_loss: bool, before: tf.Tensor | None) -> NoReturn:
         """Raises TfpipeError on all ranks; every rank must call. `before`: positions of the batch before the first."""

@@ -15,7 +15,7 @@ from tfpipe.training.by_name import build
 from tfpipe.training.checkpointing.resume import Checkpoints
 from tfpipe.training.evaluate import Scores, averaged_weights
 from tfpipe.training.monitor.record import Logs
-from tfpipe.training.run_model import RunModel
+from tfpipe.training.run_model import RunCallback, RunModel
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ REFUSED = {
 }
 
 
-class OwnCallbacks(keras.callbacks.Callback):
+class OwnCallbacks(RunCallback):
     """The callbacks of a config on this rank, called as Keras' `fit` calls them, with a plain model.
 
     Batches are numbered within the epoch, also after a resume. If a callback sets `model.stop_training` at the end of
@@ -101,6 +101,7 @@ class OwnCallbacks(keras.callbacks.Callback):
         self._call(lambda callback: callback.on_train_batch_begin(self.first_batch + batch, logs))
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        logs = {name: float(value) for name, value in (logs or {}).items()}
         names = self._call(lambda callback: callback.on_train_batch_end(self.first_batch + batch, logs))
         if names:
             raise TfpipeError(
@@ -117,7 +118,6 @@ class OwnCallbacks(keras.callbacks.Callback):
         """Calls the callbacks, and returns the names of those that set `model.stop_training`."""
         names = []
         for key, callback in self.built.items():
-            # With JAX, the variables get their values by asking for the run's model.
             self.plain.stop_training = False
             with self.model.meter.spending(f"{key} {type(callback).__name__}"):
                 call(callback)
@@ -133,8 +133,10 @@ def plain_model(model: RunModel) -> keras.Model:
     plain = model.plain()
     metrics = model._compile_metrics._user_metrics
     plain.compile(model.optimizer, model.loss, metrics=metrics, jit_compile=model.jit)
-    # Keras asks the first for .keras files; for .h5 files the second says it.
-    vars(plain).update(get_compile_config=dict, save=partial(plain.save, include_optimizer=False))
+    # Keras asks the first for .keras files; for .h5 files the second says it. With JAX, a callback that asks for its
+    # model calls the third, so that the variables have their values.
+    sync = getattr(model, "jax_state_sync", None)
+    vars(plain).update(get_compile_config=dict, save=partial(plain.save, include_optimizer=False), jax_state_sync=sync)
     return plain
 
 

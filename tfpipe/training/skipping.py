@@ -4,11 +4,11 @@ are too many."""
 import logging
 from pathlib import Path
 
-import keras
 import numpy as np
 
 from tfpipe.data.loader import Loader
 from tfpipe.errors import TfpipeError
+from tfpipe.training.run_model import RunCallback
 
 logger = logging.getLogger(__name__)
 
@@ -16,7 +16,7 @@ BAD_FILES = "bad_files.txt"
 HEADING = "step\trank\tsplit\tposition\tfile\treason\n"
 
 
-class Skipping(keras.callbacks.Callback):
+class Skipping(RunCallback):
     """Counts left-out images every `interval` steps and before checkpoints; adds dropped_images to an epoch's logs.
 
     All ranks count after the same step, in one collective.

@@ -37,18 +37,16 @@ def meter(clock: Clock) -> Meter:
 
 
 def test_a_step_is_split_exactly(clock: Clock, meter: Meter) -> None:
-    batches = Batches(clock, 0.25, meter)
+    batches = Batches(clock, 0.75, meter)
     meter.begin_epoch(1)
     with meter.calling():
         clock.now_s += 0.25
         with meter.spending("one"):
             clock.now_s += 0.125
     clock.now_s += 0.125  # Keras' loop
-    began_s, ready_at_s = clock.now_s, clock.of_day() + 0.125
-    assert meter.take(batches, lambda _: ready_at_s) == "batch"
+    began_s, ready_at_s = clock.now_s, clock.of_day() + 0.625
+    assert meter.take(batches, lambda _: (ready_at_s, 0.5)) == "batch"
     assert batches.seen == OpenStep("input", began_s) and meter.open == OpenStep("step", began_s)
-    clock.now_s += 0.5
-    meter.moved()
     clock.now_s += 1.5
     times = meter.finish(reduce_s=0.75)
     step = times.read()
@@ -75,9 +73,9 @@ def test_steps_leave_no_gap_between_them_but_a_restart_does(clock: Clock, meter:
 
 
 def test_clocks_that_disagree_make_no_time_negative(clock: Clock, meter: Meter) -> None:
-    meter.take(Batches(clock, 0, meter), lambda _: clock.of_day() + 1)
+    meter.take(Batches(clock, 0, meter), lambda _: (clock.of_day() + 1, 1.0))
     step = meter.finish(reduce_s=0.001).read()
-    assert (step.compute_s, step.reduce_s, step.delay_s) == (0, 0, 0)
+    assert (step.transfer_s, step.compute_s, step.reduce_s, step.delay_s) == (0, 0, 0, 0)
 
 
 SECONDS = st.floats(0, 1e6)
@@ -95,14 +93,14 @@ def test_the_parts_add_up_to_the_step_whatever_each_takes(steps: list[tuple[floa
                 meter.begin_epoch(1)
             clock.now_s += called_s
         clock.now_s += loop_s
-        meter.take(Batches(clock, wait_s, meter))
-        clock.now_s += transfer_s
-        meter.moved()
+        timing = clock.of_day(), transfer_s
+        meter.take(Batches(clock, wait_s, meter), lambda _, timing=timing: timing)
         clock.now_s += training_s
         step_s, *parts, _ = step = meter.finish(reduce_s).read()
         assert min(step) >= 0 and sum(parts) == pytest.approx(step_s, abs=1e-6)
         assert step.callbacks_s == pytest.approx(called_s if number == 0 else 2 * called_s, abs=1e-6)
         assert step.rest_s == pytest.approx(loop_s, abs=1e-6)
+        assert step.transfer_s == pytest.approx(min(transfer_s, wait_s), abs=1e-6)
 
 
 def test_waits_delays_and_rates_are_those_of_the_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +114,7 @@ def test_waits_delays_and_rates_are_those_of_the_clocks(monkeypatch: pytest.Monk
         def wait() -> None:
             seconds[0] += wait_s
 
-        meter.take(wait, lambda _: ready_at_s)
+        meter.take(wait, lambda _: (ready_at_s, 0.0))
 
     take(7.0, 4000.0)
     seconds[0] = 101.0

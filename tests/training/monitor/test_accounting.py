@@ -114,7 +114,7 @@ class Account:
         """A step of 1 s: some wait, 0.25 s of allreduce, 0.05 s of callbacks."""
         self.now_s += 0.05
         ready_at_s = self.now_s
-        self.model.meter.take(Sleepy(self, wait_s), lambda _: ready_at_s)
+        self.model.meter.take(Sleepy(self, wait_s), lambda _: (ready_at_s, 0.0))
         self.now_s += 0.95 - wait_s
         self.model.meter.finish(0.25)
         for each in self.callbacks:

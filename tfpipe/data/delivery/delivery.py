@@ -78,7 +78,7 @@ class Delivery:
         batches = self.opened()
         take = partial(next, batches) if self.taker is None else self.taker.take
         try:
-            batch = self.meter.take(take, lambda batch: float(batch.ready) if timed else None)
+            batch = self.meter.take(take, lambda batch: (float(batch.ready), batch.moved_s or 0.0) if timed else None)
         except StopIteration:
             self.look(end=True)
             self.release()

@@ -2,6 +2,7 @@
 
 import math
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,15 +23,21 @@ AHEAD = 2
 Prepare = Callable[[Iterator[Any]], Iterator[Any]]
 
 
-def on_device(device: str) -> Prepare:
-    """Returns a function that puts batches on `device`, e.g. "GPU:0"."""
-    return partial(map, partial(_put, device))
+def on_device(device: str | Callable[[tf.Tensor], Any]) -> Prepare:
+    """Returns a function that puts batches on `device`, e.g. "GPU:0", or where a function puts each tensor."""
+    return partial(map, partial(_put, partial(_copied, device) if isinstance(device, str) else device))
 
 
-def _put(device: str, batch: Batch) -> Batch:
+def _put(put: Callable[[tf.Tensor], Any], batch: Batch) -> Batch:
     """Puts the user's data on the device; the rest stays on the CPU, where Python reads it."""
+    began_s = time.perf_counter()
+    data = tf.nest.map_structure(put, batch.data)
+    return batch._replace(data=data, moved_s=time.perf_counter() - began_s)
+
+
+def _copied(device: str, part: tf.Tensor) -> tf.Tensor:
     with tf.device(device):
-        return batch._replace(data=tf.nest.map_structure(tf.identity, batch.data))
+        return tf.identity(part)
 
 
 class Taker:

@@ -1,5 +1,6 @@
 """The one clock of a rank's batches and steps: waits, delays, and in which part the current step is."""
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ class StepTimes(NamedTuple):
 
     step_s: float  # from the end of the previous step to the end of this one
     wait_s: float  # wait for the input
-    transfer_s: float  # copy of the batch to the model's device, if the loop copies it
+    transfer_s: float  # wait for the copy of the batch to the model's device
     compute_s: float  # training step without the allreduce
     reduce_s: float  # allreduce of the gradients: network, and wait for slower ranks; 0 with one rank
     callbacks_s: float  # callbacks since the previous step's end
@@ -36,18 +37,17 @@ class Times(NamedTuple):
     step_s: float
     wait_s: float
     transfer_s: float
-    busy_s: float  # from the taking of the batch to the end: transfer, training step and allreduce
+    busy_s: float  # from the taking of the batch to the end: training step and allreduce
     reduce_s: Any  # a float, or a scalar that converts to one
     callbacks_s: float
     delay_s: float
 
     def read(self) -> StepTimes:
         """Returns the times as floats; waits for the device if it has not ended the step."""
-        training_s = self.busy_s - self.transfer_s
-        reduce_s = min(float(self.reduce_s), training_s)  # by another clock
-        rest_s = max(0.0, self.step_s - self.wait_s - self.busy_s - self.callbacks_s)
+        reduce_s = min(float(self.reduce_s), self.busy_s)  # by another clock
+        rest_s = max(0.0, self.step_s - self.wait_s - self.transfer_s - self.busy_s - self.callbacks_s)
         return StepTimes(
-            *(self.step_s, self.wait_s, self.transfer_s, training_s - reduce_s, reduce_s, self.callbacks_s),
+            *(self.step_s, self.wait_s, self.transfer_s, self.busy_s - reduce_s, reduce_s, self.callbacks_s),
             *(rest_s, self.delay_s),
         )
 
@@ -96,26 +96,29 @@ class Meter:
         """Begins an epoch, counted from 1: the next step's time counts from now."""
         self.epoch, self._ended_s, self._callbacks_s = epoch, self.clock(), 0.0
 
-    def take(self, next_batch: Callable[[], T], ready_at_s: Callable[[T], float | None] = lambda _: None) -> T:
-        """Returns the next batch, which begins a step; `ready_at_s` gives the time of day it was ready at, if known."""
+    def take(
+        self, next_batch: Callable[[], T], timing: Callable[[T], tuple[float, float] | None] = lambda _: None
+    ) -> T:
+        """Returns the next batch, which begins a step.
+
+        `timing` gives the time of day at which it was ready, and the seconds in which a thread put it on a device, of
+        which the wait may be a part; None if they are not known.
+        """
         began_s = self.clock()
         self.open = OpenStep("input", began_s)
         batch = next_batch()
-        self._taken_s = self._moved_s = self.clock()
+        self._taken_s = self.clock()
         self.taken_at_s = self._wall_clock()
         self.open = OpenStep("step", began_s)
         self._batches += 1
-        self._wait_s = self._taken_s - began_s
-        self.waited_s += self._wait_s
-        ready_s = ready_at_s(batch)
-        self._delay_s = 0.0 if ready_s is None else max(0.0, self.taken_at_s - ready_s)
-        if ready_s is not None:
+        ready_s, moved_s = timing(batch) or (math.inf, 0.0)
+        self._delay_s = max(0.0, self.taken_at_s - ready_s)
+        if ready_s < math.inf:
             self._delayed_s = (self._delayed_s or 0.0) + self._delay_s
+        self._transfer_s = min(moved_s, self._taken_s - began_s)
+        self._wait_s = self._taken_s - began_s - self._transfer_s
+        self.waited_s += self._wait_s
         return batch
-
-    def moved(self) -> None:
-        """Ends the copy of the batch to the model's device, which began when it was taken."""
-        self._moved_s = self.clock()
 
     @contextmanager
     def calling(self) -> Iterator[None]:
@@ -152,7 +155,7 @@ class Meter:
         self.last = Times(
             now_s - self._ended_s,
             self._wait_s,
-            self._moved_s - self._taken_s,
+            self._transfer_s,
             now_s - self._taken_s,
             reduce_s,
             self._callbacks_s,

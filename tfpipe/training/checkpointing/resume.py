@@ -18,12 +18,12 @@ from tfpipe.training.checkpointing.checkpoints import FOLDER, Checkpoint, State,
 from tfpipe.training.checkpointing.signals import Stop
 from tfpipe.training.monitor.metrics import record
 from tfpipe.training.monitor.record import Logs
-from tfpipe.training.run_model import Requests, RunModel
+from tfpipe.training.run_model import Requests, RunCallback, RunModel
 
 logger = logging.getLogger(__name__)
 
 
-class Checkpoints(keras.callbacks.Callback):
+class Checkpoints(RunCallback):
     """Tracks the run's state, saves it when due, and ends the run when any rank was asked to stop.
 
     Comes last, so that an epoch's metrics are written before the checkpoint that follows them.
@@ -46,7 +46,7 @@ class Checkpoints(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         # Adds the metrics of an interrupted epoch after its first step, in which Keras creates their variables.
         if self.state.metrics:
-            _restore_metrics(self.model, self.state, self.world)
+            _restore_metrics(self.synced, self.state, self.world)
         state = self.state
         self.state = replace(state, step=state.step + 1, total_steps=state.total_steps + 1, metrics={}, untested=None)
         if self.state.step == self.state.epoch_steps:
@@ -56,7 +56,7 @@ class Checkpoints(keras.callbacks.Callback):
         elif self.model.granted.stop or self.model.granted.save:
             metrics = {
                 variable.path: self.world.sum(np.array(variable, np.float64))
-                for variable in self.model.metrics_variables
+                for variable in self.synced.metrics_variables
             }
             self._settle(replace(self.state, metrics=metrics))
 
@@ -104,7 +104,7 @@ class Checkpoints(keras.callbacks.Callback):
 
         Raises TfpipeError if weights are not finite.
         """
-        model, world = self.model, self.world
+        model, world = self.synced, self.world
         stream = state.stream if model.loader is None else model.loader.rest()
         gathered = world.gather((stream.cursors[world.rank], [variable.numpy() for variable in _generators(model)]))
         cursors, seeds = zip(*gathered, strict=True)
@@ -147,7 +147,7 @@ class Checkpoints(keras.callbacks.Callback):
         return path
 
 
-class PositionsLog(keras.callbacks.Callback):
+class PositionsLog(RunCallback):
     """Writes a line for each trained crop to positions-RANK.csv: step, position, crop."""
 
     def __init__(self, run_dir: Path, rank: int) -> None:

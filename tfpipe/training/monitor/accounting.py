@@ -19,6 +19,7 @@ from tfpipe.data.runtime.meter import StepTimes, Times
 from tfpipe.training.monitor.metrics import append
 from tfpipe.training.monitor.record import Logs, Record, Throughput
 from tfpipe.training.monitor.stragglers import describe_stragglers, find_straggler
+from tfpipe.training.run_model import RunCallback
 from tfpipe.util.resources import queued_s, queued_since
 
 # Samples of which each is counted: the ranks add up 8 bytes for each at the end of an epoch.
@@ -69,7 +70,7 @@ class SampleCounter:
         return SampleCounts(len(new), len(new) + int(annotated.sum()))
 
 
-class SampleShares(keras.callbacks.Callback):
+class SampleShares(RunCallback):
     """Adds to an epoch's logs the number of samples of each class, and how many samples came 0, 1, 2 ... times.
 
     For data with weights. Counts the samples of all ranks; of an interrupted epoch, those since the run resumed.
@@ -165,19 +166,21 @@ class TimedCallbacks(keras.callbacks.CallbackList):
     """The callbacks of a run as Keras' fit calls them, whose time the meter counts as a part of the steps."""
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        with self.model.meter.calling():
+        with self._model.meter.calling():
             super().on_epoch_begin(epoch, logs)
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
-        with self.model.meter.calling():
+        with self._model.meter.calling():
             super().on_train_batch_begin(batch, logs)
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        with self.model.meter.calling():
-            super().on_train_batch_end(batch, logs)
+        # Keras would read each metric from the device, for which it waits.
+        with self._model.meter.calling():
+            for callback in self.callbacks:
+                callback.on_train_batch_end(batch, logs)
 
 
-class Accounting(keras.callbacks.Callback):
+class Accounting(RunCallback):
     """Summarises every `interval` steps, and the rest of an epoch; rank 0 writes the figures and warns of stragglers.
 
     It leaves out a run's first steps, as Throughput does. All ranks summarise after the same step, in one collective.

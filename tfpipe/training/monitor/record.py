@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-import keras
 import tensorflow as tf
 
 from tfpipe.collectives.launch import find_launch
@@ -18,6 +17,7 @@ from tfpipe.data.runtime.op_errors import as_os_error
 from tfpipe.data.runtime.recording import TracedBatch
 from tfpipe.data.runtime.tracing import Tracer
 from tfpipe.training.monitor.metrics import METRICS, append
+from tfpipe.training.run_model import RunCallback
 
 # In the first steps of a run, graphs are traced, buffers filled, and AUTOTUNE adapts.
 WARMUP_STEPS = 5
@@ -26,7 +26,7 @@ Logs = dict[str, Any]
 logger = logging.getLogger(__name__)
 
 
-class Throughput(keras.callbacks.Callback):
+class Throughput(RunCallback):
     """Adds images_per_second over all ranks, input_wait_fraction and seconds; leaves out a run's first steps."""
 
     def __init__(self, images_by_epoch: Sequence[int], steps: int) -> None:
@@ -74,7 +74,7 @@ class Throughput(keras.callbacks.Callback):
         self.steps = 0
 
 
-class Record(keras.callbacks.Callback):
+class Record(RunCallback):
     """Writes the logs of each epoch to metrics.jsonl and TensorBoard, and further curves on request; rank 0 only."""
 
     def __init__(self, run_dir: Path) -> None:
@@ -92,7 +92,7 @@ class Record(keras.callbacks.Callback):
 
     def draw(self, scalars: Mapping[str, Any]) -> None:
         """Adds points to TensorBoard's curves, for numbers; test_* go to the writer "test", without the prefix."""
-        step = int(self.model.optimizer.iterations)
+        step = int(self.synced.optimizer.iterations)
         with as_os_error():
             for name, value in scalars.items():
                 if isinstance(value, dict | list):
@@ -104,7 +104,7 @@ class Record(keras.callbacks.Callback):
                 writer.flush()
 
 
-class Display(keras.callbacks.Callback):
+class Display(RunCallback):
     """Progress on stdout: a live line per epoch on a terminal, else a line every `every` steps; rank 0 only."""
 
     def __init__(
@@ -160,7 +160,7 @@ class Display(keras.callbacks.Callback):
                 raise
 
 
-class Profile(keras.callbacks.Callback):
+class Profile(RunCallback):
     """Reports steps to a tracer; comes first, so that a traced step does not include the other callbacks."""
 
     def __init__(self, tracer: Tracer) -> None:
@@ -173,7 +173,8 @@ class Profile(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         meter = self.model.meter
         last, taken_s = meter.last, meter.taken_at_s
-        times_s = (taken_s - last.wait_s, taken_s - last.delay_s, taken_s, taken_s + last.busy_s, last.reduce_s)
+        began_s = taken_s - last.wait_s - last.transfer_s
+        times_s = (began_s, taken_s - last.delay_s, taken_s, taken_s + last.busy_s, last.reduce_s)
         self.tracer.end(TracedBatch(meter.steps - 1, *times_s, self.model.positions.numpy()))
         if self.tracer.steps == self.tracer.window.end:
             logger.info("steps %d to %d are traced in %s", *self.asked, self.tracer.folder)
