@@ -7,12 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from tfpipe import World
 from tfpipe.training import devices
-from tfpipe.training.devices import check_gpus, configure_devices, log_devices
+from tfpipe.training.devices import check_gpus, configure_devices, log_devices, mover
 
 
 @pytest.fixture
@@ -98,3 +99,21 @@ def test_a_gpu_that_the_backend_does_not_see_is_named_with_the_remedy(
     sees(monkeypatch, backend, 1)
     check_gpus(World())
     assert caplog.text == ""
+
+
+def test_the_loaders_thread_copies_to_the_gpu_of_this_thread_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For PyTorch: to the device of the thread that asks, from pinned memory; on a CPU nothing is copied."""
+    import torch
+
+    part = tf.constant([[1, 2], [3, 4]], tf.uint8)
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    assert mover()(part).data_ptr() == np.asarray(part).ctypes.data
+    calls: list[Any] = []
+    moved = SimpleNamespace(to=lambda device, **how: calls.append((str(device), how)))
+    monkeypatch.setattr(torch, "from_dlpack", lambda _: SimpleNamespace(pin_memory=lambda: moved))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    put = mover()
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    put(part)
+    assert calls == [("cuda:3", {"non_blocking": True})]
