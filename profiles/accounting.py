@@ -73,7 +73,8 @@ def plain_function(model: RunModel) -> Callable[[Iterator[Any]], Any]:
     step = tf.function(model.train_step, reduce_retracing=True)
 
     def train_function(_: Iterator[Any]) -> Any:
-        return step((*model.take(), tf.constant(model.requests, tf.float32)))[0]
+        images, labels, weights = (*model.take(), None)[:3]
+        return step((images, labels, weights, tf.constant(model.requests, tf.float32)))[0]
 
     return train_function
 
@@ -85,8 +86,9 @@ def main(args: argparse.Namespace) -> None:
     configure_devices(world)
     with tempfile.TemporaryDirectory() as folder:
         run = load_run(config, world, Path(folder))
-        start = Start(first_state(run.train, run.steps))
-        model = compile_model(config, world, run.train.data.outputs, run.steps, start)
+        steps = run.train.schedule.phase(0).steps
+        start = Start(first_state(run.train, steps))
+        model = compile_model(config, world, run.train.data.outputs, steps, start)
         model.train_on(run.train)
         record = Record(run.folder)
         # As Throughput when its warm-up is over.
