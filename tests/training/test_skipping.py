@@ -1,0 +1,36 @@
+"""Images that `data.on_error` "skip" leaves out are counted before a checkpoint, which must know of them."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tfpipe import World
+from tfpipe.errors import TfpipeError
+from tfpipe.training.run_model import Requests
+from tfpipe.training.skipping import BAD_FILES, HEADING, Skipping
+
+
+def test_what_was_left_out_is_listed_before_a_checkpoint_and_every_interval(tmp_path: Path) -> None:
+    left_out = [(7, SimpleNamespace(path="a.jpg", reason="no JPEG"))]
+    data = SimpleNamespace(max_bad_fraction=0.2)
+    loader = SimpleNamespace(world=World(), split="train", dropped=lambda: left_out, config=SimpleNamespace(data=data))
+    loader.data = SimpleNamespace(order=SimpleNamespace(length=10))
+    model = SimpleNamespace(granted=Requests(), meter=SimpleNamespace(steps=3), dropped_images=0)
+    skipping = Skipping(loader, tmp_path, interval=3, before=0)
+    skipping.set_model(model)
+    skipping.on_epoch_begin(0)
+    skipping.on_train_batch_end(0)
+    assert model.dropped_images == 0 and not (tmp_path / BAD_FILES).exists()
+    model.granted = Requests(save=True)
+    skipping.on_train_batch_end(1)
+    assert model.dropped_images == 1
+    assert (tmp_path / BAD_FILES).read_text() == f"{HEADING}3\t0\ttrain\t7\ta.jpg\tno JPEG\n"
+    model.granted = Requests()
+    for batch in (2, 3):
+        skipping.on_train_batch_end(batch)
+    assert model.dropped_images == 1
+    skipping.on_train_batch_end(4)
+    assert model.dropped_images == 2, "of 10, as many as may be left out"
+    with pytest.raises(TfpipeError, match="3 of 10 train samples cannot be used"):
+        skipping.on_epoch_end(0, {})
