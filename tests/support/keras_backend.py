@@ -58,6 +58,14 @@ def fits(config: tfpipe.Config) -> dict[str, Any]:
     }
 
 
+class Evaluating(keras.callbacks.Callback):
+    """Tests the model of a callback at an epoch's end, which takes JAX's variables away and gives them back."""
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        images = np.zeros((2, *self.model.input_shape[1:]), np.uint8)
+        assert self.model.evaluate(images, np.zeros(2, np.int32), verbose=0)[0] > 0
+
+
 class StopAfter(keras.callbacks.Callback):
     """Signals the process in a step, as a scheduler does."""
 
@@ -99,7 +107,8 @@ def runs(config: tfpipe.Config, folder: Path) -> dict[str, Any]:
         run_dir.mkdir()
     by_callback = folder / "callback.keras"
     saving = CallbackConfig(name="ModelCheckpoint", args={"filepath": str(by_callback)})
-    config = config.model_copy(update={"callbacks": [saving]})
+    evaluating = CallbackConfig(name="tests.support.keras_backend:Evaluating")
+    config = config.model_copy(update={"callbacks": [evaluating, saving]})
     make, guarded = loop.make_callbacks, Guarded(config.training.steps_per_epoch)
     loop.make_callbacks = lambda *given: [guarded, *make(*given)]
     loop.train(config, tfpipe.World(), whole)

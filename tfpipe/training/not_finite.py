@@ -33,10 +33,9 @@ class NotFiniteGuard(RunCallback):
         self._before: tf.Tensor | None = None  # positions of the batch before
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        patience: float = 1
-        if hasattr(self.model.optimizer, "inner_optimizer"):
-            of_mean = self.world.size == 1 and keras.backend.backend() != "tensorflow"
-            patience = math.inf if of_mean else SKIPPED_STEPS
+        of_mean = self.world.size == 1 and keras.backend.backend() != "tensorflow"
+        skips = hasattr(self.model.optimizer, "inner_optimizer")
+        patience = (math.inf if of_mean else SKIPPED_STEPS) if skips else 1
         for result in self.model.results.read:
             anywhere, here = (result.asked[2:] > 0).tolist()
             if anywhere and not self._steps:

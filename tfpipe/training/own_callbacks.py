@@ -133,10 +133,12 @@ def plain_model(model: RunModel) -> keras.Model:
     plain = model.plain()
     metrics = model._compile_metrics._user_metrics
     plain.compile(model.optimizer, model.loss, metrics=metrics, jit_compile=model.jit)
-    # Keras asks the first for .keras files; for .h5 files the second says it. With JAX, a callback that asks for its
-    # model calls the third, so that the variables have their values.
-    sync = getattr(model, "jax_state_sync", None)
-    vars(plain).update(get_compile_config=dict, save=partial(plain.save, include_optimizer=False), jax_state_sync=sync)
+    # Keras asks the first for .keras files; for .h5 files the second says it.
+    vars(plain).update(get_compile_config=dict, save=partial(plain.save, include_optimizer=False))
+    if keras.backend.backend() == "jax":
+        # What a callback that asks for its model calls: variables get the run's values, or those of a test of its own.
+        syncs = model.jax_state_sync, plain.jax_state_sync
+        vars(plain).update(jax_state_sync=lambda: [sync() for sync in syncs])
     return plain
 
 

@@ -55,8 +55,7 @@ class Results:
 
     def __init__(self) -> None:
         self.unread: deque[StepResult] = deque()  # of the last LATE steps at most
-        self.read: list[StepResult] = []
-        """Those that are known since the last step, or the end of the epoch."""
+        self.read: list[StepResult] = []  # known since the last step, or the end of the epoch
 
 
 class RunCallback(keras.callbacks.Callback):
