@@ -259,5 +259,13 @@ def test_objects_classes_are_not_in_them(sample: SampleData, tmp_path: Path, rec
 def test_shards_without_a_record_are_named(sample: SampleData, tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     (tmp_path / "none/train-00000-of-00001").write_bytes(b"")
-    with pytest.raises(ConfigError, match=r"the TFRecords in .*none hold no record of the train data"):
+    said = r"TFRecords in .*none hold no train record\n  1 shards that hold no image \(e.g. train-0.*, 0 bytes"
+    with pytest.raises(ConfigError, match=said):
         load_split(config_of(sample, tmp_path, "tfrecord", tmp_path / "none").data, "train", World())
+
+
+def test_a_shard_without_a_record_is_counted(sample: SampleData, tmp_path: Path, records: Path) -> None:
+    (records / "train-00003-of-00004").write_bytes(b"")
+    split = load_split(config_of(sample, tmp_path, "tfrecord", records).data, "train", World())
+    counted = {"shards that hold no image": (1, "train-00003-of-00004, 0 bytes")}
+    assert split.catalog.ledger.counts == counted

@@ -26,7 +26,7 @@ from tfpipe.util.retry import retried
 
 SCAN_AGAIN = "what was stored of it was damaged: delete the folder *.catalog next to it or in data.index"
 # Version of the columns of a scan and of their values.
-FORM = 3
+FORM = 4
 # Scanning alternates between waiting for storage and running Python.
 THREADS = 8
 
@@ -142,8 +142,11 @@ class ScannedSource(Stored):
         """Scans a shard; returns an error message instead of raising it on one rank alone."""
 
         def read() -> Rows:
-            ledger = Ledger()
-            return self.scan(path, stamp.size or 0, ledger)._replace(left_out=ledger.counts)
+            ledger, size = Ledger(), stamp.size or 0
+            rows = self.scan(path, size, ledger)
+            if not rows.names:
+                ledger.add("shards that hold no image", f"{path.name}, {size:,} bytes")
+            return rows._replace(left_out=ledger.counts)
 
         try:
             # Requests have retries of their own.

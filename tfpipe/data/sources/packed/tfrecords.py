@@ -72,7 +72,7 @@ class TfRecords(ScannedSource):
         images = self.scanned(split, world)
         rows = images.rows
         if not rows.names:
-            raise ConfigError(f"the TFRecords in {self.display_name} hold no record of the {split} data")
+            raise ConfigError(f"the TFRecords in {self.display_name} hold no {split} record{rows.ledger.lines()}")
         if config.classes is not None:
             classes = class_table(config, FileList.of([]))
         else:
