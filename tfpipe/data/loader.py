@@ -23,7 +23,7 @@ from tfpipe.data.order.schedule import Schedule
 from tfpipe.data.order.state import LoaderState
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import build_batches, stage_names
-from tfpipe.data.runtime.marks import marked
+from tfpipe.data.runtime.marks import marking
 from tfpipe.data.runtime.shutdown import hold_at_exit, silent_at_exit
 from tfpipe.data.sources.described import described
 from tfpipe.data.sources.registry import load_split
@@ -106,7 +106,7 @@ class Loader(Iterator[Any]):
         self._progress = Progress(self._start, world.rank)
         self._epochs = Epochs(self.data, self._progress, steps_per_epoch)
         self._lock = self._epochs.lock
-        build = marked(build_batches) if marks else build_batches
+        build = marking()(build_batches) if marks else build_batches
         self._delivery = Delivery(
             opener(self.config, partial(build, with_ready=ready), self._epochs),
             self._epochs,

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tfpipe.config import Config, DataConfig
 from tfpipe.data.batch import Batch, joined, transformed
 from tfpipe.data.catalog.locate import Lookup, find_targets
-from tfpipe.data.crop_counts import own_crops
+from tfpipe.data.crop_counts import crops_of_a_sample, own_crops
 from tfpipe.data.images.augment import augmented, choose_augment
 from tfpipe.data.images.crops import CropBatch, Crops, Origin, choose_windows, crop_seeds, from_first
 from tfpipe.data.images.decode import Decoder, EncodedImages, choose_decoder
@@ -29,10 +29,10 @@ from tfpipe.data.runtime.marks import mark_crop, mark_decode
 from tfpipe.data.runtime.parallelism import calls_at_once, options
 from tfpipe.data.runtime.samples import sample_blocks
 from tfpipe.data.runtime.shutdown import close_at_exit
-from tfpipe.data.runtime.stage import skip_failed_elements, stage
+from tfpipe.data.runtime.stage import refuse_endless, skip_failed_elements, stage
 from tfpipe.data.service.client import served
 from tfpipe.data.service.workers import open_workers
-from tfpipe.data.sources.reading import Encoded, EntryPoints, measured
+from tfpipe.data.sources.reading import Encoded, EntryPoints
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split, StoredCrops
 from tfpipe.data.targets.labels import choose_origin, choose_targets, needs_origin
@@ -131,7 +131,11 @@ def _delivered(dataset: tf.data.Dataset, data: Split, resume: Stream | None, wit
 
 def load(data: Split, stream: Stream, part: BlockRange = WHOLE, decoder: Decoder | None = None) -> tf.data.Dataset:
     """Builds the dataset of `Crops`, of one or several images per element; `data.service` runs this on its workers."""
-    return crop(data.read(visit(data, stream, part)), data, decoder)
+    decoder = decoder or choose_decoder(data.config, data.catalog.split)
+    dataset = crop(data.read(visit(data, stream, part)), data, decoder)
+    if not data.training or crops_of_a_sample(data)[0]:
+        return dataset
+    return refuse_endless(dataset, data.order.length // decoder.images + 1)
 
 
 def visit(data: Split, stream: Stream, part: BlockRange = WHOLE) -> tf.data.Dataset:
@@ -163,11 +167,18 @@ def _visits(data: Split, stream: Stream, look_up: LookUp, part: BlockRange = WHO
 
 
 def read(dataset: tf.data.Dataset, data: Split) -> tf.data.Dataset:
-    """Reads the bytes of images and XMLs, from storage or `data.cache`: `SamplePaths` -> `Encoded`.
+    """Reads the bytes of images and XMLs, from storage or `data.cache`: `SamplePaths` -> `Encoded`, with sizes.
 
-    Raises ConfigError if `data.source` holds packed crops instead of images.
+    In `load`, decoders find the sizes. Raises ConfigError if `data.source` holds packed crops instead of images.
     """
-    return measured(data.read(dataset), data.config)
+    sizes = choose_decoder(data.config).sizes
+
+    @stage("read")
+    def measure(encoded: Encoded) -> Encoded:
+        return encoded._replace(size=sizes(encoded.jpeg[None], encoded.size[None])[0])
+
+    dataset = data.read(dataset).map(measure)
+    return dataset.ignore_errors() if data.config.on_error == "skip" else dataset
 
 
 def crop(dataset: tf.data.Dataset, data: Split, decoder: Decoder | None = None) -> tf.data.Dataset:

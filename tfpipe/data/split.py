@@ -51,12 +51,6 @@ class Failure(NamedTuple):
     reason: str
 
 
-def stated_failure(path: str, reason: str) -> Failure | None:
-    """Returns the failure of a file that `reason`, which begins with its path, states; None if it states another."""
-    start = f"{path}: "
-    return Failure(path, reason[len(start) :]) if reason.startswith(start) else None
-
-
 class StoredCrops(NamedTuple):
     """Access to a split whose records are crops instead of images."""
 
@@ -206,7 +200,8 @@ class Split(ABC):
             return Failure(path, error.strerror or str(error))
         except ValueError as error:
             return Failure(path, str(error))
-        return stated_failure(path, reason)
+        start = f"{path}: "
+        return Failure(path, reason.removeprefix(start)) if reason.startswith(start) else None
 
     def cause(self, error: "tf.errors.OpError") -> str | None:
         """Returns the failed file, the reason and the remedy if the error itself names them, else None."""

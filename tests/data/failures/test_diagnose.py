@@ -1,6 +1,7 @@
 """A file that stops the pipeline is named, wherever in the stream it is."""
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +11,14 @@ import tensorflow as tf
 from PIL import Image
 
 from tests.support.sample import SampleData
-from tfpipe import Config, Stream, World, build_dataset, load_config
+from tfpipe import Config, Loader, Stream, World, build_dataset, load_config
 from tfpipe.data.catalog.boxes import with_boxes
+from tfpipe.data.failures import diagnose
 from tfpipe.data.failures.diagnose import find_failure, to_named_error
+from tfpipe.data.runtime.stage import NO_CROP
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, TfpipeError
 
 
 def spoilt(sample: SampleData, tmp_path: Path, content: bytes | None, **data: object) -> tuple[Config, Split, str]:
@@ -92,3 +95,37 @@ def test_an_error_that_is_not_the_pipelines_blames_no_file(sample: SampleData, t
     _, split, _ = spoilt(sample, tmp_path, b"")
     error = tf.errors.ResourceExhaustedError(None, None, "{{function_node x}} out of memory\n\t [[{{node y}}]]")
     assert str(to_named_error(error, split, Stream.start(1), None)) == "rank 0: stopped: out of memory"
+
+
+def test_a_stream_whose_images_all_fail_ends(sample: SampleData, tmp_path: Path) -> None:
+    """It would go round and round without a batch, since each failure is left out."""
+    bad = [tmp_path / f"n01440764/{number}.JPEG" for number in range(40)]
+    bad[0].parent.mkdir()
+    for path in bad[::2]:
+        path.write_bytes(b"not an image")  # the others cannot be read
+    (tmp_path / "list.txt").write_text("".join(f"{path}\n" for path in bad))
+    data = {"train_filelist": "list.txt", "crop": "center", "on_error": "skip", "max_bad_fraction": 0.9}
+    with (
+        Loader(load_config(sample.config(tmp_path / "c.json", data=data)), timeout_s=math.inf) as loader,
+        pytest.raises(TfpipeError, match=rf"^rank 0: {NO_CROP}: e\.g\. .*JPEG: (Unknown image|No such file)"),
+    ):
+        next(loader)
+
+
+def test_a_stream_without_an_object_of_a_known_class_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnose, "LOOK_AHEAD", 40)
+    for folder in ("JPEGImages", "Annotations"):
+        (tmp_path / folder).mkdir()
+    box = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
+    text = f"<annotation><object><name>b</name>{box}</object></annotation>"
+    for number in range(20):
+        Image.new("RGB", (20, 20)).save(tmp_path / f"JPEGImages/{number}.jpg")
+        (tmp_path / f"Annotations/{number}.xml").write_text(text)
+    (tmp_path / "list.txt").write_text("".join(f"JPEGImages/{number}.jpg\n" for number in range(20)))
+    data = {"train_filelist": str(tmp_path / "list.txt"), "label_source": "object", "classes": ["a"], "crop": "boxes"}
+    (tmp_path / "c.json").write_text(json.dumps({"data": {**data, "annotations": "xml", "crop_image_size": [8, 8]}}))
+    with (
+        Loader(load_config(tmp_path / "c.json"), timeout_s=math.inf) as loader,
+        pytest.raises(TfpipeError, match=f"^rank 0: {NO_CROP}: none has an object of a known class"),
+    ):
+        next(loader)

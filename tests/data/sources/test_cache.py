@@ -13,11 +13,12 @@ from tests.support.batches import crops, crops_in
 from tests.support.caches import check_a_bad_image, check_later_epochs, configured, uncached
 from tests.support.sample import SampleData
 from tests.support.targets import LABEL, catalog_of, data_config
-from tfpipe import Cursor, Stream, World, build_dataset
+from tfpipe import Cursor, Loader, Stream, World, build_dataset
+from tfpipe.data.failures import diagnose
 from tfpipe.data.sources import space
 from tfpipe.data.sources.files import FileSplit
 from tfpipe.data.sources.registry import load_split
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, TfpipeError
 
 REPEATED = pytest.mark.full("the branches of the other cells, in other combinations")
 
@@ -154,3 +155,20 @@ def test_a_missing_image_is_named(sample: SampleData, tree: Path, cache: str) ->
     Path(bad).unlink()
     with pytest.raises(tf.errors.NotFoundError, match=re.escape(bad)):
         crops(config, "test")
+
+
+def test_a_cache_that_cannot_be_written_is_no_fault_of_an_image(
+    sample: SampleData, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `data.on_error` "skip" too: as on a full disk, all images would be left out."""
+    monkeypatch.setattr(diagnose, "LOOK_AHEAD", 10)
+    config = configured(sample, tree, cache="near", on_error="skip")
+    split = load_split(config.data, "train", World())
+    folder = tree.parent / f"near/tfpipe-{split.catalog.paths.digest[:16]}-0of1"
+    folder.mkdir(parents=True)
+    (folder / "0").write_text("where a folder of the cache would be")
+    with (
+        Loader(config, data=split) as loader,
+        pytest.raises(TfpipeError, match=f"rank 0: stopped: {folder}/0.*; Not a"),
+    ):
+        next(loader)

@@ -46,13 +46,7 @@ class Taker:
     It ends when the Taker is closed or collected, or the program ends.
     """
 
-    def __init__(
-        self,
-        batches: Batches,
-        limit_s: float,
-        prepare: Prepare = iter,
-        ahead: int = 0,
-    ) -> None:
+    def __init__(self, batches: Batches, limit_s: float, prepare: Prepare = iter, ahead: int = 0) -> None:
         """Starts the thread, a daemon: a read that hangs cannot be ended.
 
         An element may take `limit_s` seconds, math.inf: any time; `prepare` makes of the batches what the thread takes,

@@ -98,11 +98,7 @@ class PhasedBatches(Batches):
     _taken = 0
 
     def __init__(
-        self,
-        build: Callable[..., tf.data.Dataset],
-        course: tuple[Config, Schedule, int],
-        split: Split,
-        stream: Stream,
+        self, build: Callable[..., tf.data.Dataset], course: tuple[Config, Schedule, int], split: Split, stream: Stream
     ) -> None:
         """Builds the pipeline of the first phase.
 

@@ -10,6 +10,7 @@ from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import Crops, crop, read, visit
 from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.op_errors import reason, unescape
+from tfpipe.data.runtime.stage import NO_CROP
 from tfpipe.data.split import Failure, Split
 from tfpipe.errors import TfpipeError
 
@@ -72,6 +73,9 @@ def to_named_error(error: tf.errors.OpError, split: Split, stream: Stream, reach
         if reached is not None:
             stream = stream.moved(world.rank, Cursor(int(reached[-1, 0])))
         failure = find_failure(split, stream)
+        if reason(error) == NO_CROP:
+            why = f"e.g. {failure.path}: {failure.reason}" if failure else "none has an object of a known class"
+            return TfpipeError(f"rank {world.rank}: {NO_CROP}: {why}; tfpipe check finds all such files")
         if failure is not None:
             return cannot_use(failure, split)
     return TfpipeError(f"rank {world.rank}: stopped: {reason(error)}")

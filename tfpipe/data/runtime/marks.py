@@ -18,22 +18,12 @@ _wanted: ContextVar[bool] = ContextVar("marks wanted", default=False)
 
 @contextmanager
 def marking() -> Iterator[None]:
-    """Lets pipelines that are built inside `with` have marks."""
+    """Lets pipelines that are built inside `with`, or by a function that it decorates, have marks."""
     token = _wanted.set(True)
     try:
         yield
     finally:
         _wanted.reset(token)
-
-
-def marked(build: Callable[..., T]) -> Callable[..., T]:
-    """Wraps `build`, a function that builds a pipeline, so that the pipeline has marks."""
-
-    def build_marked(*args: Any, **keys: Any) -> T:
-        with marking():
-            return build(*args, **keys)
-
-    return build_marked
 
 
 def mark(kind: EventKind, positions: tf.Tensor, through: tf.Tensor) -> tf.Tensor:

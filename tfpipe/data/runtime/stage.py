@@ -9,6 +9,7 @@ import tensorflow as tf
 T = TypeVar("T")
 # Batch size that takes in all crops of a call.
 ALL = 2**31
+NO_CROP = "no crop came of a whole epoch's number of samples in a row"
 
 
 def stage(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -45,3 +46,18 @@ def skip_failed_elements(work: Callable[[Any], T]) -> Callable[[Any], T]:
         return joined.take(1).get_single_element()
 
     return attempt
+
+
+def refuse_endless(dataset: tf.data.Dataset, most: int) -> tf.data.Dataset:
+    """Ends a stream, with the error NO_CROP, at `most` elements in a row without a crop: it would never give a batch.
+
+    Elements are NamedTuples of tensors [k, ...] for any k.
+    """
+
+    @tf.autograph.experimental.do_not_convert
+    def count(empty: tf.Tensor, crops: T) -> tuple[tf.Tensor, T]:
+        empty = tf.where(tf.equal(tf.shape(tf.nest.flatten(crops)[0])[0], 0), empty + 1, 0)
+        with tf.control_dependencies([tf.debugging.Assert(empty < most, [NO_CROP])]):
+            return tf.identity(empty), crops
+
+    return dataset.scan(0, count)

@@ -9,16 +9,14 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.config import DataConfig
 from tfpipe.data.catalog.locate import SamplePaths, image_finder
 from tfpipe.data.catalog.table import StoredTable
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.runtime.columns import Lines, columns
 from tfpipe.data.runtime.marks import mark_read
 from tfpipe.data.runtime.parallelism import calls_at_once
-from tfpipe.data.runtime.stage import skip_failed_elements, stage
+from tfpipe.data.runtime.stage import stage
 from tfpipe.data.split import Split
 from tfpipe.util.retry import retried
 
@@ -28,7 +26,7 @@ class Encoded(NamedTuple):
 
     visit: SampleRef  # position in the stream, item, and number of the first crop wanted
     jpeg: tf.Tensor  # string: the file's bytes
-    size: tf.Tensor  # int32 [2]: height and width; 0: unknown until `measured` or a decoder looks
+    size: tf.Tensor  # int32 [2]: height and width; 0: unknown until `pipeline.read` or a decoder looks
     annotation: tf.Tensor  # string: the file of its mask or XML; "" if there is none
     annotation_path: tf.Tensor  # string
     label: tf.Tensor  # int32: class number, or BY_OBJECT
@@ -45,8 +43,7 @@ def read_in_graph(
         size = tf.zeros(2, tf.int32)
         return Encoded(image.visit, jpeg, size, annotation, image.annotation_path, image.label)
 
-    dataset = waiting(dataset, read_one, calls_at_once(split.config, split.world).read)
-    return dataset.ignore_errors() if split.config.on_error == "skip" else dataset
+    return waiting(dataset, read_one, calls_at_once(split.config, split.world).read)
 
 
 def read_by_python(
@@ -58,16 +55,21 @@ def read_by_python(
 ) -> tf.data.Dataset:
     """Reads images by `load`, as records.LoadImages, `SamplePaths` -> `Encoded`: `per_call` images by each call.
 
-    `at_once` calls run at once if reads run in parallel; None for as many as `data.parallel.read` says. An image of 115
-    kB takes 18 microseconds, 7 of them with the GIL; a small mask takes 3.
+    With `data.on_error` "skip", an image that cannot be read is empty, which no decoder takes. `at_once` calls run at
+    once if reads run in parallel; None for as many as `data.parallel.read` says. An image of 115 kB takes 18
+    microseconds, 7 of them with the GIL; a small mask takes 3.
     """
+    skips = split.config.on_error == "skip"
 
     def ask(items: np.ndarray) -> tuple[np.ndarray | str, ...]:
         try:
             return *retried(load)(items), ""
         except (OSError, ValueError) as error:
+            if skips and len(items) > 1:
+                *columns, _ = zip(*map(ask, np.split(items, len(items))), strict=True)
+                return *map(np.concatenate, columns), ""
             nothing = np.full(len(items), b"", object)
-            return nothing, np.zeros((len(items), 2), np.int32), nothing, nothing, str(error)
+            return nothing, np.zeros((len(items), 2), np.int32), nothing, nothing, "" if skips else str(error)
 
     @stage("read")
     def read_some(images: SamplePaths) -> Encoded:
@@ -79,8 +81,6 @@ def read_by_python(
             jpeg, size, annotation, path = map(tf.ensure_shape, tensors, shapes)
         return Encoded(images.visit, jpeg, size, annotation, path, images.label)
 
-    if split.config.on_error == "skip":
-        read_some = skip_failed_elements(read_some)
     calls = calls_at_once(split.config, split.world).read
     return waiting(dataset.batch(per_call), read_some, (calls and at_once) or calls).unbatch()
 
@@ -92,18 +92,6 @@ def waiting(dataset: tf.data.Dataset, read: Callable[..., Encoded], calls: int |
     """
     unbounded = calls is not None
     return dataset.map(mark_read(read), num_parallel_calls=calls, use_unbounded_threadpool=unbounded, name="read")
-
-
-def measured(dataset: tf.data.Dataset, config: DataConfig) -> tf.data.Dataset:
-    """Finds the sizes of images, `Encoded` -> `Encoded`; in the pipeline that tfpipe builds, decoders do that."""
-    sizes = choose_decoder(config).sizes
-
-    @stage("read")
-    def measure(encoded: Encoded) -> Encoded:
-        return encoded._replace(size=sizes(encoded.jpeg[None], encoded.size[None])[0])
-
-    dataset = dataset.map(measure)
-    return dataset.ignore_errors() if config.on_error == "skip" else dataset
 
 
 class EntryPoints:

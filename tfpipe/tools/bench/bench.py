@@ -17,7 +17,7 @@ from tfpipe.config import Config, DataConfig
 from tfpipe.data.pipeline import Crops, build_batches, crop, finish, mix, read, stage_names, visit
 from tfpipe.data.runtime import autotune
 from tfpipe.data.runtime.cancellable import Cancellable
-from tfpipe.data.runtime.marks import marked
+from tfpipe.data.runtime.marks import marking
 from tfpipe.data.runtime.parallelism import options, thread_budget
 from tfpipe.data.runtime.recording import TracedBatch
 from tfpipe.data.runtime.tracing import Tracer, Window
@@ -255,7 +255,7 @@ def trace(config: Config, world: World, window: Window, folder: Path) -> None:
     pipelines = Pipelines(world, 0.0)
     split = pipelines.split(config)
     tracer = Tracer(folder, window, world.rank, partial(sample_names, split))
-    batches = pipelines.batches(config, 0, partial(marked(build_batches), with_ready=True))
+    batches = pipelines.batches(config, 0, partial(marking()(build_batches), with_ready=True))
     while tracer.steps < window.end:
         tracer.begin()
         began_s = time.time()
