@@ -14,12 +14,12 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from tests.support.annotations import read_annotation
 from tests.support.batches import crops, known_crops
 from tests.support.configs import changed
 from tests.support.sample import SampleData
 from tfpipe import Config, Cursor, Stream, World, build_dataset, load_config
 from tfpipe.config import Parallel
-from tfpipe.data.annotations.formats import read_annotation
 from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.images.crops import Crops
 from tfpipe.data.pipeline import finish, transform

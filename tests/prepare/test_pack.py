@@ -14,12 +14,12 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from tests.support.annotations import read_annotation
 from tests.support.commands import WARM, run
 from tests.support.packs import config_of, packed
 from tests.support.sample import SampleData
 from tfpipe import Config, World
 from tfpipe.config import SourceConfig
-from tfpipe.data.annotations.formats import read_annotation
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.prepare import pack as module

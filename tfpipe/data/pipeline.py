@@ -25,7 +25,7 @@ from tfpipe.data.images.windows import flipped
 from tfpipe.data.order.stream import WHOLE, BlockRange, SampleRef, Stream
 from tfpipe.data.runtime.autotune import STAGES
 from tfpipe.data.runtime.clock import now_s
-from tfpipe.data.runtime.marks import mark_crop, mark_decode
+from tfpipe.data.runtime.marks import mark_decode, mark_work
 from tfpipe.data.runtime.parallelism import calls_at_once, options
 from tfpipe.data.runtime.samples import sample_blocks
 from tfpipe.data.runtime.shutdown import close_at_exit
@@ -38,6 +38,7 @@ from tfpipe.data.split import Split, StoredCrops
 from tfpipe.data.targets.labels import choose_origin, choose_targets, needs_origin
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.native import EventKind
 from tfpipe.util.imports import load_function
 
 LookUp = Callable[[SampleRef], Any]
@@ -224,7 +225,8 @@ def crop(dataset: tf.data.Dataset, data: Split, decoder: Decoder | None = None) 
     if config.on_error == "skip":
         crop_some = skip_failed_elements(crop_some)
     calls = calls_at_once(config, data.world, uneven=data.catalog.uneven).decode
-    dataset = dataset.batch(decoder.images).map(mark_crop(crop_some), calls, name="crop")
+    work = mark_work(EventKind.CROP, EventKind.CROP_END, crop_some)
+    dataset = dataset.batch(decoder.images).map(work, calls, name="crop")
     return close_at_exit(dataset)  # here too, for chains written by hand
 
 

@@ -1,13 +1,13 @@
 """XML annotations: read by lxml as they are written, or refused by name."""
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.support.annotations import read_annotation
 from tests.support.xmls import CAT, LATIN_1, PASCAL_VOC, REFUSED, bndbox, note, sides, thing
-from tfpipe.data.annotations.formats import parse_annotation, read_annotation
+from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.annotations.objects import Objects
 
 # Forms of XML that lxml refuses and a looser reader might not.
@@ -140,8 +140,3 @@ def test_lxml_opens_no_other_file(tmp_path: Path):
     except ValueError:
         return
     assert "cat" not in list(names)
-
-
-def test_a_file_that_is_not_there_is_an_os_error(tmp_path: Path):
-    with pytest.raises(FileNotFoundError):
-        read_annotation(os.path.join(tmp_path, "gone.xml"))

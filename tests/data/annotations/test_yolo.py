@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.annotations import read_annotation
 from tests.support.batches import assert_same, batches
 from tests.support.routes import CLASSES, SMALL, as_txt, samples, write_files
 from tests.support.server import serving
 from tfpipe import Config, Loader, World, load
 from tfpipe.config import make_config
-from tfpipe.data.annotations.formats import parse_annotation, read_annotation
+from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.annotations.yolo import class_names, data_folder
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare.index import build_index

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.support.annotations import read_annotation
 from tests.support.targets import (
     BOX,
     LABEL,
@@ -19,7 +20,6 @@ from tests.support.targets import (
     write_xmls,
 )
 from tfpipe.data.annotations.cleaning import BY_OBJECT
-from tfpipe.data.annotations.formats import read_annotation
 from tfpipe.data.catalog.boxes import with_boxes
 from tfpipe.data.catalog.layout import LocalFiles
 from tfpipe.data.catalog.paths import FileList

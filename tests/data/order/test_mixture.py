@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.annotations import read_annotation
 from tests.support.batches import crops
 from tests.support.configs import changed
 from tests.support.examples import examples
@@ -15,7 +16,6 @@ from tests.support.ranks import check_interrupted
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.config import Config
-from tfpipe.data.annotations.formats import read_annotation
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.catalog.lists import index_path, read_lists
 from tfpipe.data.catalog.paths import FileList

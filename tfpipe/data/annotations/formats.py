@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from tfpipe.data.annotations import voc, yolo
 from tfpipe.data.annotations.objects import MAX_BYTES, Objects
-from tfpipe.util.files import read_whole
 
 
 class AnnotationFormat(NamedTuple):
@@ -33,8 +32,3 @@ def parse_annotation(text: bytes, path: str, form: str = "voc", classes: int = 0
     if len(text) > MAX_BYTES:
         raise ValueError(f"{path} is too large for an annotation: {len(text)} bytes, at most {MAX_BYTES} are read")
     return FORMATS[form].parse(text, path, classes)
-
-
-def read_annotation(path: str, form: str = "voc") -> Objects:
-    """Reads the objects in the file at `path`; raises OSError if it cannot be read, and ValueError."""
-    return parse_annotation(read_whole(path), path, form)

@@ -33,33 +33,20 @@ def mark(kind: EventKind, positions: tf.Tensor, through: tf.Tensor) -> tf.Tensor
     return tf.ensure_shape(native().mark(positions, through, kind=int(kind)), through.shape)
 
 
-def mark_read(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Wraps `read`, SamplePaths -> Encoded in graph, in the marks READ and READ_END."""
+def mark_work(begin: EventKind, end: EventKind, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Wraps `work`, in graph from SamplePaths or Encoded to Encoded or Crops, in the marks `begin` and `end`."""
 
     @tf.autograph.experimental.do_not_convert
-    def marked_read(image: Any) -> Any:
-        position = mark(EventKind.READ, image.visit.position, image.visit.position)
-        with tf.control_dependencies([position]):
-            encoded = read(image._replace(visit=image.visit._replace(position=position)))
-        with tf.control_dependencies(tf.nest.flatten(encoded)):
-            visit = encoded.visit._replace(position=mark(EventKind.READ_END, position, encoded.visit.position))
-        return encoded._replace(visit=visit)
-
-    return marked_read if _wanted.get() else read
-
-
-def mark_crop(crop: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Wraps `crop`, Encoded -> Crops in graph, in the marks CROP and CROP_END."""
-
-    @tf.autograph.experimental.do_not_convert
-    def marked_crop(encoded: Any) -> Any:
-        positions = mark(EventKind.CROP, encoded.visit.position, encoded.visit.position)
+    def marked_work(samples: Any) -> Any:
+        positions = mark(begin, samples.visit.position, samples.visit.position)
         with tf.control_dependencies([positions]):
-            crops = crop(encoded._replace(visit=encoded.visit._replace(position=positions)))
-        with tf.control_dependencies(tf.nest.flatten(crops)):
-            return crops._replace(positions=mark(EventKind.CROP_END, positions, crops.positions))
+            result = work(samples._replace(visit=samples.visit._replace(position=positions)))
+        with tf.control_dependencies(tf.nest.flatten(result)):
+            if not hasattr(result, "visit"):
+                return result._replace(positions=mark(end, positions, result.positions))
+            return result._replace(visit=result.visit._replace(position=mark(end, positions, result.visit.position)))
 
-    return marked_crop if _wanted.get() else crop
+    return marked_work if _wanted.get() else work
 
 
 def mark_decode(windows: T, positions: tf.Tensor) -> T:

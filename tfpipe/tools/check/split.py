@@ -231,9 +231,7 @@ def _read_xml(split: Split, path: str) -> Outcome | None:
 def _look(subject: Subject, chunks: Sequence[range], processes: int | None) -> list[Seen]:
     config, catalog, world = subject.split.config, subject.split.catalog, subject.split.world
     work = partial(
-        look,
-        classes={name: number for number, name in enumerate(catalog.classes)},
-        most_pixels=config.max_pixels,
+        look, classes={name: number for number, name in enumerate(catalog.classes)}, most_pixels=config.max_pixels
     )
     processes = min(processes or world.threads or len(os.sched_getaffinity(0)), max(1, len(chunks)))
     label = f"checking {catalog.split} data ({max(map(len, chunks), default=0)} images each)"

@@ -63,10 +63,7 @@ PART_VERDICTS: dict[Kind, tuple[str, str]] = {
         "CALLBACK-BOUND: callbacks",
         "a larger training.interval and training.status, no training.log_positions, fewer checkpoints",
     ),
-    "rest": (
-        "LOOP-BOUND: Keras' loop between the steps",
-        "a larger data.batch_size; or fewer processes on these CPUs",
-    ),
+    "rest": ("LOOP-BOUND: Keras' loop between the steps", "a larger data.batch_size; or fewer processes on these CPUs"),
 }
 
 

@@ -187,10 +187,7 @@ def facts(run: Run, epochs: Sequence[Mapping[str, Any]], events: Sequence[Mappin
 
 
 def findings(
-    run: Run,
-    stalls: Sequence[Mapping[str, Any]],
-    batches: Sequence[WorstBatch],
-    events: Sequence[Mapping[str, Any]],
+    run: Run, stalls: Sequence[Mapping[str, Any]], batches: Sequence[WorstBatch], events: Sequence[Mapping[str, Any]]
 ) -> Iterator[Finding]:
     """Yields what was slow or broken, the most important first, by rank, batch and file."""
     straggling = describe_stragglers(run.intervals)

@@ -164,10 +164,7 @@ def _paths(run_dir: Path) -> list[Path]:
 
 def contract_of(config: Config, split: Split) -> dict[str, Any]:
     """Returns the values that a continuation must share with a run, by name; files count by their content."""
-    return data_contract(split) | {
-        "training.seed": config.training.seed,
-        "model.freeze": config.model.freeze,
-    }
+    return data_contract(split) | {"training.seed": config.training.seed, "model.freeze": config.model.freeze}
 
 
 def settings_of(config: Config) -> dict[str, Any]:

@@ -12,11 +12,11 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from tests.support.annotations import read_annotation
 from tests.support.batches import crops
 from tests.support.packs import config_of
 from tests.support.sample import SampleData
 from tfpipe import Config, Loader, World
-from tfpipe.data.annotations.formats import read_annotation
 from tfpipe.data.sources.packed import tfrecords as module
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError

@@ -55,7 +55,6 @@ class TfRecords(ScannedSource):
         return shards
 
     def scan(self, path: AnyPath, size: int, ledger: Ledger) -> Rows:
-        del ledger
         return _scan_shard(path, size)
 
     def load(self, split: str, world: World) -> tuple[Catalog, Shards]:
