@@ -1,4 +1,4 @@
-"""tfpipe: feeds ImageNet-style data to a Keras training loop, from a laptop to many MPI ranks."""
+"""tfpipe: feeds labelled images to Keras, PyTorch and JAX, from a laptop to many MPI ranks."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

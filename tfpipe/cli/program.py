@@ -86,7 +86,7 @@ def _fail(message: str, code: int, rank: int) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     """Returns the parser of all commands; the parsed arguments hold the command's `run`."""
-    parser = argparse.ArgumentParser(prog="tfpipe", description="Feeds ImageNet-style data to Keras.")
+    parser = argparse.ArgumentParser(prog="tfpipe", description="Feeds labelled images to Keras, PyTorch and JAX.")
     parser.add_argument("--version", action="version", version=f"tfpipe {__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for name in COMMANDS:
