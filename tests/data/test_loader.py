@@ -77,22 +77,29 @@ def test_ranks_that_only_a_gather_connects_are_compared_where_they_meet(
     assert "data.seed: 0 on rank 0, 7 on rank 1" in said if key == "seed" else "the train data's file names: " in said
 
 
-def test_a_state_goes_on_with_the_very_next_crop_on_any_number_of_ranks(config: Config) -> None:
-    """Two ranks become three, and one; what they had prefetched is not lost."""
+@pytest.mark.parametrize(
+    "sizes", [(2, 3), pytest.param((8, 4, 16), marks=pytest.mark.full("more ranks, the same way"))]
+)
+def test_a_state_goes_on_with_the_very_next_crop_on_any_number_of_ranks(config: Config, sizes: tuple[int, ...]) -> None:
+    """Each time within the epoch; what they had prefetched is not lost."""
+    config = config.model_copy(update={"data": config.data.model_copy(update={"batch_size": 2})})
     with Loader(config, positions=True) as whole:
-        expected = take(whole, 24)
+        expected = take(whole, 96)
     seen: list[list[int]] = []
-    gather = Gather(2)
-    loaders = [Loader(config, world=World(rank, 2), positions=True, gather=gather.of(rank)) for rank in range(2)]
-    seen += take(loaders[0], 3) + take(loaders[1], 2)
-    state, other = on_all(lambda loader: json.loads(json.dumps(loader.state_dict())), loaders)
-    assert state == other and (state["crops"], state["batches"]) == (len(seen), [3, 2])
-    for loader in loaders:
-        loader.close()
-    for rank in range(3):
-        with Loader(config, world=World(rank, 3), positions=True, gather=lambda own: [own] * 3) as third:
-            third.load_state_dict(state)
-            seen += take(third, 2)
+    state = None
+    for size in sizes:
+        gather = Gather(size)
+        loaders = [
+            Loader(config, world=World(rank, size), positions=True, gather=gather.of(rank)) for rank in range(size)
+        ]
+        for rank, loader in enumerate(loaders):
+            if state is not None:
+                loader.load_state_dict(state)
+            seen += take(loader, 2 + rank % 2)
+        state, *others = on_all(lambda loader: json.loads(json.dumps(loader.state_dict())), loaders)
+        assert all(other == state for other in others) and state["crops"] == len(seen)
+        for loader in loaders:
+            loader.close()
     assert len(set(map(tuple, seen))) == len(seen), "none comes twice"
     first = sorted(map(tuple, expected))[: len(seen) // 2]
     assert set(first) <= set(map(tuple, seen)), "none is left out"
