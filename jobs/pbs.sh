@@ -2,7 +2,7 @@
 # Trains under PBS Pro with Cray's mpiexec (PALS), as on Polaris and Aurora; submits itself again until all epochs are trained.
 #   qsub -A PROJECT -v CONFIG=my.json,RUN=/eagle/mine/run jobs/pbs.sh         in the repository's directory
 #   jobs/pbs.sh --dry-run                                                     prints what it would run
-# The next job does not know the flags given to qsub: write project and queue below.
+# The next job gets the resources, the queue and the account of this one.
 
 #PBS -N tfpipe
 #PBS -l select=2
@@ -31,13 +31,23 @@ source jobs/common.sh
 
 settings+=(RANKS_PER_NODE DEPTH CPU_BIND SAVE_S)
 export "${settings[@]}"
-resubmit() { run qsub -v "$(IFS=, && echo "${settings[*]}")" jobs/pbs.sh; }
+of_job() { sed -n "s/^ *$1 = //p" <<<"$job"; }
+resubmit() { # with what the command line of qsub may have said
+    local name flags=()
+    for name in select place walltime filesystems; do
+        [[ ! $(of_job "Resource_List.$name") ]] || flags+=(-l "$name=$(of_job "Resource_List.$name")")
+    done
+    [[ ! $(of_job queue) ]] || flags+=(-q "$(of_job queue)")
+    [[ ! $(of_job Account_Name) ]] || flags+=(-A "$(of_job Account_Name)")
+    run qsub "${flags[@]}" -v "$(IFS=, && echo "${settings[*]}")" jobs/pbs.sh
+}
 
 if [[ ${PBS_JOBID:-} ]]; then
     nodes=$(sort -u "$PBS_NODEFILE" | wc -l)
-    walltime=$(qstat -f "$PBS_JOBID" | sed -n 's/.*Resource_List.walltime = //p')
+    job=$(qstat -f "$PBS_JOBID" | sed -e ':join' -e 'N;s/\n\t//;tjoin' -e 'P;D') # long lines are folded
 else
-    nodes=2 walltime=01:00:00
+    nodes=2 job="Resource_List.walltime = 01:00:00"
 fi
+walltime=$(of_job Resource_List.walltime)
 launch=(mpiexec -n $((nodes * RANKS_PER_NODE)) --ppn "$RANKS_PER_NODE" --depth "$DEPTH" --cpu-bind "$CPU_BIND")
 train_until_done $(($(seconds "$walltime") - SAVE_S - SECONDS))

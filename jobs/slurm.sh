@@ -20,8 +20,9 @@ MODULES=${MODULES:-}                # "gcc openmpi": the MPI that Horovod was bu
 STAGE=${STAGE:-}                    # a node-local directory, to train from copies there; empty: where the data is
 PROFILE=${PROFILE:-}                # 20:40 traces these steps of the first job into RUN, and reports at the end
 SET=${SET:-}                        # more of the config: "data.batch_size=128 training.epochs=30"
-GPUS=${GPUS:-}                      # srun's flags for GPUs: "--gpus-per-task=1 --gpu-bind=closest" on Frontier and LUMI, with
-                                    # sbatch --cpus-per-task=7, since they keep a core of each 8; empty: the site's
+GPUS=${GPUS:-}                      # srun's flags for GPUs: on Frontier "--gpus-per-task=1 --gpu-bind=closest", on LUMI
+                                    # "--gpus-per-node=8 --cpu-bind=mask_cpu:...", see jobs/README.md, both with sbatch
+                                    # --cpus-per-task=7, since they keep a core of each 8; empty: the site's
 LAUNCH=${LAUNCH:-srun}              # or mpirun, where srun and the MPI do not know each other
 MPI=${MPI:-}                        # srun --mpi: pmix for Open MPI, pmi2 or cray_shasta for MPICH; empty: the site's
                                     # (not needed without Horovod: SET="training.collectives=tensorflow")
@@ -44,7 +45,7 @@ set_launch() {
         # The step that has lost a node holds its CPUs for long, so the next one shares them (--overlap).
         # Ranks that wait for one that failed are ended, but not before all have had time to save and to end with code 75.
         launch=(srun ${MPI:+--mpi="$MPI"} ${list:+--overlap --nodelist="$list" --nodes="${#nodes[@]}" --ntasks="$ranks"}
-            --cpus-per-task="${SLURM_CPUS_PER_TASK:-8}" "${gpus[@]}" --cpu-bind=cores --kill-on-bad-exit=0 --wait=300)
+            --cpus-per-task="${SLURM_CPUS_PER_TASK:-8}" --cpu-bind=cores "${gpus[@]}" --kill-on-bad-exit=0 --wait=300)
     fi
 }
 # shellcheck disable=SC2317,SC2329 # find_lost_hosts calls it

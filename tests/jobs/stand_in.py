@@ -45,8 +45,9 @@ def launcher_of(name: str) -> tuple[argparse.ArgumentParser, dict[str, str]]:
         parser.add_argument("--cpus-per-task", type=int)
         parser.add_argument("--mpi", choices=("pmix", "pmi2", "cray_shasta", "none"))
         parser.add_argument("--gpus-per-task", type=int)
+        parser.add_argument("--gpus-per-node", type=int)
         parser.add_argument("--gpu-bind", choices=("closest",))
-        parser.add_argument("--cpu-bind", choices=("cores",))
+        parser.add_argument("--cpu-bind", type=slurm_bind, action="append")
         parser.add_argument("--kill-on-bad-exit", choices=("0",))
         parser.add_argument("--wait", type=int)
         environ = {"SLURM_PROCID": "{rank}", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "{size}"}
@@ -57,6 +58,13 @@ def launcher_of(name: str) -> tuple[argparse.ArgumentParser, dict[str, str]]:
 def cpu_bind(text: str) -> str:
     """Returns a value of Cray's --cpu-bind: a word, or the cores of each rank, as list:0-7:8-15."""
     if text not in ("depth", "none") and not re.fullmatch(r"list(:\d+(-\d+)?(,\d+(-\d+)?)*)+", text):
+        raise ValueError(text)
+    return text
+
+
+def slurm_bind(text: str) -> str:
+    """Returns a value of srun's --cpu-bind: a word, or a mask for each task of a node, the last flag counts."""
+    if text != "cores" and not re.fullmatch(r"mask_cpu:[0-9a-f]+(,[0-9a-f]+)*", text):
         raise ValueError(text)
     return text
 
@@ -112,7 +120,8 @@ def main() -> None:
     elif (name, words[:2]) == ("scontrol", ["show", "hostnames"]):
         print("node1\nnode2\nnode3")
     elif name == "qstat":
-        print("Job Id: 1.host\n    Resource_List.walltime = 01:00:00\n    Resource_List.select = 2")
+        print("Job Id: 1.host\n    queue = prod\n    Account_Name = mine\n    Resource_List.walltime = 01:00:00")
+        print("    Resource_List.nodect = 2\n    Resource_List.select = 2:ncpus=64:ngpus=4:system=\n\tpolaris")
 
 
 if __name__ == "__main__":

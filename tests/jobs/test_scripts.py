@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,23 +44,20 @@ esac
 SCHEDULED = {
     "slurm": {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "8", "SLURM_CPUS_PER_TASK": "4"},
     "pbs": {"PBS_JOBID": "7.host"},
-    "cobalt": {"COBALT_JOBID": "7", "COBALT_JOBSIZE": "2"},
     "flux": {"FLUX_ENCLOSING_ID": "f7", "CORES": "16"},
 }
 LAUNCHED = {
     "slurm": "srun --cpus-per-task=4 --cpu-bind=cores --kill-on-bad-exit=0 --wait=300",
     "pbs": "mpiexec -n 8 --ppn 4 --depth 8 --cpu-bind depth",
-    "cobalt": "aprun -n 8 -N 4 -d 16 -j 1 --cc depth",
     "flux": "flux submit --nodes=2 --ntasks=8 --cores-per-task=16 --gpus-per-task=1 --setopt=cpu-affinity=per-task "
     "--setopt=gpu-affinity=per-task --setopt=exit-timeout=300s",
     "mpirun": "mpirun -n 2",
 }
 RESUBMITTED = {
     "slurm": "scontrol requeue 7",
-    "pbs": "qsub -v CONFIG,RUN,VENV,MODULES,STAGE,SET,RANKS_PER_NODE,DEPTH,CPU_BIND,SAVE_S jobs/pbs.sh",
+    "pbs": "qsub -l select=2:ncpus=64:ngpus=4:system=polaris -l walltime=01:00:00 -q prod -A mine "
+    "-v CONFIG,RUN,VENV,MODULES,STAGE,SET,RANKS_PER_NODE,DEPTH,CPU_BIND,SAVE_S jobs/pbs.sh",
     "flux": "flux --parent batch jobs/flux.sh",
-    "cobalt": "qsub --env CONFIG=c.json:RUN={run}:VENV={venv}:MODULES=:STAGE=:SET=training.epochs=2:"
-    "RANKS_PER_NODE=4:DEPTH=16:SAVE_S=300 jobs/cobalt.sh",
 }
 
 
@@ -83,8 +79,6 @@ class Cluster(NamedTuple):
     def start(self, script: str, *args: str, **environ: str) -> subprocess.Popen[str]:
         """Starts jobs/SCRIPT.sh as its scheduler does, in the repository's directory."""
         scheduled = SCHEDULED.get(script, {})
-        if script == "cobalt":
-            scheduled = {**scheduled, "COBALT_ENDTIME": str(int(time.time()) + 3600)}
         command = ("bash", "-c", f'cd "{ROOT}" && exec "$@"', "job", f"jobs/{script}.sh", *args)
         return start(*command, **{**self.environ, **scheduled, **environ})
 
@@ -277,7 +271,7 @@ def test_a_walltime_too_short_to_save_in_is_refused(pretending: Cluster) -> None
     assert pretending.calls() == []
 
 
-@pytest.mark.parametrize("script", ["pbs", "cobalt", "flux"])
+@pytest.mark.parametrize("script", ["pbs", "flux"])
 def test_a_run_is_told_to_save_before_the_walltime_is_over(pretending: Cluster, script: str) -> None:
     """These schedulers send no signal in time. The stand-in for `sleep` is over as soon as the run has begun."""
     until = 'until [ -e "$RUN/started" ]; do :; done'
@@ -291,7 +285,16 @@ def test_a_run_is_told_to_save_before_the_walltime_is_over(pretending: Cluster, 
 @pytest.mark.parametrize(
     ("script", "settings", "words"),
     [
-        ("slurm", {"GPUS": "--gpus-per-task=1 --gpu-bind=closest"}, "--gpus-per-task=1 --gpu-bind=closest --cpu"),
+        (
+            "slurm",
+            {"GPUS": "--gpus-per-task=1 --gpu-bind=closest"},
+            "--cpu-bind=cores --gpus-per-task=1 --gpu-bind=clos",
+        ),
+        (
+            "slurm",
+            {"GPUS": "--gpus-per-node=2 --cpu-bind=mask_cpu:fe,fe00"},
+            "--gpus-per-node=2 --cpu-bind=mask_cpu:fe,fe00",
+        ),
         ("pbs", {"CPU_BIND": "list:24-31:16-23:8-15:0-7"}, "--depth 8 --cpu-bind list:24-31:16-23:8-15:0-7 "),
         ("flux", {"GPUS": ""}, "--cores-per-task=16 --setopt=cpu-affinity=per-task --setopt=exit"),
     ],
