@@ -87,6 +87,20 @@ def test_a_call_of_several_steps_commits_no_batch_beyond_the_pass() -> None:
     assert committed == [0, 2, 4, 5]
 
 
+def test_fit_with_steps_of_its_own_goes_through_a_repeated_dataset(config: Path) -> None:
+    """6 steps of an epoch are no multiple of 4: without `repeat` Keras would cut its second epoch."""
+    counts: list[int] = []
+    count = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: counts.append(0),
+        on_train_batch_end=lambda batch, logs: counts.__setitem__(-1, counts[-1] + 1),
+    )
+    model = keras.Sequential([keras.layers.Rescaling(1 / 255), keras.layers.Flatten(), keras.layers.Dense(8)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    with tfpipe.Loader(load_config(config), steps_per_epoch=6) as loader:
+        model.fit(loader.dataset().repeat(), epochs=5, steps_per_epoch=4, shuffle=False, callbacks=[count], verbose=0)
+        assert counts == [4] * 5 and loader.step >= 20
+
+
 def test_what_a_backend_cannot_do_is_refused(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
     with pytest.raises(ConfigError, match=r"KERAS_BACKEND=torch needs ranks .* connected by horovod: set"):

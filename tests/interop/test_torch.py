@@ -151,6 +151,9 @@ def test_a_loader_gives_tensors_and_is_taken_by_a_dataloader(config: Config) -> 
         assert batches.step == 1 and batches.state_dict()["crops"] == 16
     with pytest.raises(ConfigError, match=r"use .* num_workers=0"):
         next(iter(DataLoader(batches, batch_size=None, num_workers=1, timeout=240)))
+    for each in (batches, tfpipe.torch.iterable(build_dataset(config, "test"))):
+        with pytest.raises(ConfigError, match=r"hands out batches, .* use DataLoader\(\.\.\., batch_size=None\)"):
+            next(iter(DataLoader(each)))
 
 
 def test_ranks_that_are_not_connected_are_refused(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """PyTorch batches: build_dataset's, as torch tensors that share their memory. Import it before TensorFlow."""
 
+import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -30,6 +31,7 @@ WORKERS = (
     "tfpipe.torch works in threads of its own and cannot be taken into the processes of a DataLoader: "
     "use DataLoader(..., batch_size=None, num_workers=0); data.threads and data.parallel say how many threads"
 )
+BATCHED = "tfpipe.torch hands out batches, which a DataLoader would batch again: use DataLoader(..., batch_size=None)"
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -75,8 +77,7 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
         self._prepare_ahead(partial(_preparer, channels_first, target), 0 if target.type == "cpu" else 1)
 
     def __iter__(self) -> Iterator[Any]:
-        if get_worker_info() is not None:
-            raise ConfigError(WORKERS)
+        _check_data_loader()
         return super().__iter__()
 
     def __reduce__(self) -> NoReturn:
@@ -129,6 +130,15 @@ def iterable(dataset: tf.data.Dataset, channels_first: bool = True) -> IterableD
     return _Batches(close_at_exit(dataset), channels_first)
 
 
+def _check_data_loader() -> None:
+    """Raises ConfigError if the iterator is for a DataLoader that has workers, or would batch the batches."""
+    if get_worker_info() is not None:
+        raise ConfigError(WORKERS)
+    # torch has no hook for this: what calls iter() is the DataLoader's fetcher.
+    if getattr(inspect.stack(0)[2].frame.f_locals.get("self"), "auto_collation", False):
+        raise ConfigError(BATCHED)
+
+
 def _usable(spec: Any) -> bool:
     if type(spec) is not tuple or len(spec) < 2:
         return False
@@ -144,8 +154,7 @@ class _Batches(IterableDataset[Tensors]):
         self.dataset, self.channels_first = dataset, channels_first
 
     def __iter__(self) -> Iterator[Tensors]:
-        if get_worker_info() is not None:
-            raise ConfigError(WORKERS)
+        _check_data_loader()
         return self._batches()
 
     def __reduce__(self) -> NoReturn:
