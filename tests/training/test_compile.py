@@ -170,8 +170,8 @@ def test_an_optimizer_of_the_users_own_gets_the_schedule() -> None:
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"optimizer": {"name": "Sgd"}}, 'optimizer.name "Sgd" is not known; accepted: .*SGD'),
-        ({"optimizer": {"name": "Optimizer"}}, 'optimizer.name "Optimizer" is not known; accepted: Adadelta, '),
+        ({"optimizer": {"name": "Sgd"}}, r'optimizer.name "Sgd" is not known; did you mean SGD\? accepted: .*SGD'),
+        ({"optimizer": {"name": "Optimizer"}}, 'optimizer.name "Optimizer" is not known; .*accepted: Adadelta, '),
         ({"optimizer": {"name": "MultiOptimizer"}}, 'optimizer.name "MultiOptimizer" is not known'),
         ({"optimizer": {"name": "LossScaleOptimizer"}}, "accepted: .*Lion, Muon, Nadam, RMSprop, SGD, ScheduleFree"),
         ({"optimizer": {"name": "SGD", "args": {"momentun": 0.9}}}, "optimizer.args: SGD raised .*momentun"),
@@ -180,7 +180,7 @@ def test_an_optimizer_of_the_users_own_gets_the_schedule() -> None:
         ({"optimizer": {"name": f"{OWN}:no_rate", "learning_rate": 1}}, "optimizer.args .* do not fit no_rate"),
         ({"optimizer": {"name": f"{OWN}:any_rate", "learning_rate": 1}}, "gives no keras.optimizers.Optimizer"),
         ({"optimizer": {"name": f"{OWN}:scaled"}}, "scaled gives a LossScaleOptimizer of .*SGD.*: give that one"),
-        ({"lr_schedule": {"name": "Cosine"}}, 'lr_schedule.name "Cosine" is not known; accepted: .*CosineDecay'),
+        ({"lr_schedule": {"name": "Cosine"}}, 'lr_schedule.name "Cosine" is not known; .*accepted: .*CosineDecay'),
         ({"lr_schedule": {"name": "CosineDecay", "args": {"x": 1}}}, "lr_schedule.args .* do not fit CosineDecay"),
     ],
 )
@@ -192,7 +192,10 @@ def test_what_is_not_known_is_named(sections: dict, message: str) -> None:
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
-        ({"name": "CrossEntropy"}, 'loss.name "CrossEntropy" is not known; accepted: .*SparseCategoricalCrossentropy'),
+        (
+            {"name": "CrossEntropy"},
+            'loss.name "CrossEntropy" is not known; .*accepted: .*SparseCategoricalCrossentropy',
+        ),
         ({"name": "Hinge"}, 'loss.name "Hinge" takes no logits'),
         ({"name": f"{OWN}:focal", "args": {"alpha": 1}}, "loss.args .*'alpha': 1.* do not fit .*own:focal: .*alpha"),
         ({"name": f"{OWN}:Signs"}, "loss.name: .*own:Signs is no subclass of keras.losses.Loss"),

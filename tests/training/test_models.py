@@ -122,7 +122,8 @@ def test_logits_are_full_precision_under_a_mixed_policy() -> None:
 @pytest.mark.parametrize(
     ("name", "args", "message"),
     [
-        ("resnet19", {}, r'model.name "resnet19" is not known; accepted: resnet18, .*ResNet50'),
+        ("resnet19", {}, r'model.name "resnet19" is not known; .*accepted: resnet18, .*ResNet50'),
+        ("Resnet5O", {}, r'model.name "Resnet5O" is not known; did you mean ResNet50\? accepted: resnet18, '),
         ("resnet18", {"stem": "big"}, r'stem must be "imagenet" or "small", received "big"'),
         ("resnet18", {"norm": "layer"}, r'norm must be "batch" or "group", received "layer"'),
         ("resnet18", {"depth": 3}, r"model.args .* do not fit model.name resnet18: .*depth"),

@@ -238,7 +238,7 @@ def test_names_that_a_callback_of_the_users_own_may_add_are_warned_of(caplog: py
     [
         (
             {"name": "Stopping"},
-            r'callbacks\[0\].name "Stopping" is not known; accepted: .*EarlyStopping, .*of your own',
+            r'callbacks\[0\].name "Stopping" is not known; .*accepted: .*EarlyStopping, .*of your own',
         ),
         ({"name": DIARY}, r"callbacks\[0\].args \{\} do not fit Diary: .*path"),
         ({"name": "tests.support.own:Signs"}, "own:Signs is no subclass of keras.callbacks.Callback"),

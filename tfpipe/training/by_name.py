@@ -8,6 +8,7 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 import tfpipe
@@ -31,7 +32,9 @@ def subclasses(module: Any, base: type) -> dict[str, Any]:
 def find(kinds: dict[str, Any], name: str, key: str) -> Any:
     """Returns the class `name`; `key` is the config key that holds the name. Raises ConfigError if there is none."""
     if name not in kinds:
-        raise ConfigError(f'{key} "{name}" is not known; accepted: {", ".join(kinds)}, {OWN}')
+        names = {kind.lower(): kind for kind in kinds}
+        hint = "".join(f"did you mean {names[near]}? " for near in get_close_matches(name.lower(), names, 1))
+        raise ConfigError(f'{key} "{name}" is not known; {hint}accepted: {", ".join(kinds)}, {OWN}')
     return kinds[name]
 
 

@@ -23,7 +23,7 @@ from keras import layers
 
 from tfpipe.config import Config, DataConfig
 from tfpipe.errors import ConfigError
-from tfpipe.training.by_name import call, named_errors
+from tfpipe.training.by_name import call, find, named_errors
 from tfpipe.util.imports import load_function
 
 # Statistics of ImageNet's training images, RGB in [0, 1]; used by torchvision and most published models.
@@ -113,10 +113,8 @@ def _application(
 
     Built for images of `size`, which it needs to have a last layer; then taken to those of `pixels`.
     """
-    build = getattr(keras.applications, name, None)
-    if not callable(build):
-        names = [attribute for attribute in dir(keras.applications) if attribute[0].isupper()]
-        raise ConfigError(f'model.name "{name}" is not known; accepted: resnet18, {", ".join(names)}')
+    networks = {each: build for each, build in vars(keras.applications).items() if each[0].isupper()}
+    build = find({"resnet18": None, **networks}, name, "model.name")
     channels = pixels.shape[-1]
     try:
         prepared = import_module(build.__module__).preprocess_input(pixels)
