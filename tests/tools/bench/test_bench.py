@@ -217,6 +217,8 @@ def test_the_text_ends_with_the_rate_and_the_json_has_it_too() -> None:
     assert lines[:2] == ["machine   2 of 4 CPUs, 2 pipeline threads, TensorFlow 2.21.0", "decoder   x"]
     assert "memory    420 MB private to this rank, 120 MB more than before the list was read" in lines
     assert "AUTOTUNE  chose crop 2 at once, prefetch 4 buffered" in lines
+    epoch = "an epoch of ImageNet, 1,281,167 images, in 13.3 min"
+    assert f"feeds     {epoch}; 0.34 of an H200 that trains ResNet-50" in lines
     row = next(line for line in lines if line.startswith("crop ")).split()
     assert row == ["crop", "1536", "1536", "to", "1536", "1.84", "600.0", "1100.0"]
     assert all(len(line) <= 140 for line in lines if not line.startswith(" "))

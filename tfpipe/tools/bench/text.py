@@ -16,6 +16,8 @@ from tfpipe.util.console import autotuned, extent, line
 WIDTHS = (22, 10, 20)
 HEADER = line(WIDTHS, "", "images/s", "min to max")
 CPU_SECOND = "  (images a CPU second; other processes count less)"
+# Images of an epoch of ImageNet; images/s that an H200 trains of ResNet-50 in bf16 (profiles/training.md).
+IMAGENET, H200 = 1_281_167, 4_717
 
 
 def render(report: Report | RanksReport) -> str:
@@ -29,7 +31,10 @@ def render(report: Report | RanksReport) -> str:
     if TRAINING in report.segments:
         parts.append(_headspace(report))
     parts += [_tuned(report), f"bound     {bound.headline}: {bound.because}\n          {bound.advice}"]
-    return "\n\n".join([*parts, f"images_per_second: {report.spread(PIPELINE).median:.1f}"])
+    rate = report.spread(PIPELINE).median
+    epoch = f"an epoch of ImageNet, {IMAGENET:,} images, in {IMAGENET / rate / 60:.1f} min"
+    feeds = f"feeds     {epoch}; {rate / H200:.2g} of an H200 that trains ResNet-50"
+    return "\n\n".join([*parts, feeds, f"images_per_second: {rate:.1f}"])
 
 
 def as_json(report: Report | RanksReport) -> dict[str, Any]:
