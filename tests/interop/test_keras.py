@@ -101,6 +101,28 @@ def test_fit_with_steps_of_its_own_goes_through_a_repeated_dataset(config: Path)
         assert counts == [4] * 5 and loader.step >= 20
 
 
+def test_fit_takes_views_without_labels(config: Path) -> None:
+    class Alike(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head, self.seen = keras.layers.Dense(4), 0
+
+        def call(self, views: Any) -> Any:
+            self.seen = len(views)
+            return [self.head(keras.ops.mean(keras.ops.cast(view, "float32"), axis=(1, 2))) for view in views]
+
+        def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, *_: Any, **__: Any) -> Any:
+            assert y is None
+            return keras.ops.mean((y_pred[0] - y_pred[1]) ** 2)
+
+    keys = ["data.targets=none", 'data.views=[{"count": 2, "crop": "random_resized"}]', "data.crop=full"]
+    model = Alike()
+    model.compile("sgd")
+    with tfpipe.Loader(load_config(config, keys), steps_per_epoch=3) as loader:
+        model.fit(loader.dataset(), shuffle=False, verbose=0)
+        assert model.seen == 2 and loader.step == 3
+
+
 def test_what_a_backend_cannot_do_is_refused(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
     with pytest.raises(ConfigError, match=r"KERAS_BACKEND=torch needs ranks .* connected by horovod: set"):

@@ -56,3 +56,36 @@ def test_targets_are_the_same(module: str, more: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", program, str(tmp_path / "scenes")]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-3000:]
+
+
+UNLABELLED = """
+import sys
+import numpy as np
+import {module} as framework
+from tfpipe import Loader, load
+
+keys = {{"targets": "none", "batch_size": 8, "views": [{{"count": 2, "size": 32, "crop": "random_resized"}}]}}
+expected = []
+with load(sys.argv[1], **keys) as loader:
+    for _ in range(3):
+        (views,) = next(loader)
+        expected.append([view.numpy() for view in views])
+how = {{"channels_first": False}} if "torch" in "{module}" else {{}}
+with framework.Loader(sys.argv[1], **keys, **how) as loader:
+    got = [next(loader)]
+    state = loader.state_dict()
+with framework.Loader(sys.argv[1], **keys, **how) as loader:
+    loader.load_state_dict(state)
+    got += [next(loader), next(loader)]
+for (views,), others in zip(got, expected, strict=True):
+    assert len(views) == 2 and all(np.array_equal(np.asarray(view), other) for view, other in zip(views, others))
+"""
+
+
+@pytest.mark.parametrize("module", ["tfpipe.torch", "tfpipe.jax"])
+def test_views_need_no_labels(module: str, tmp_path: Path) -> None:
+    """Of images in no class folder."""
+    make_scenes(tmp_path / "scenes", 16)
+    command = [sys.executable, "-c", UNLABELLED.format(module=module), str(tmp_path / "scenes/JPEGImages")]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-3000:]

@@ -112,6 +112,11 @@ def test_labels_that_are_shares_of_classes_stay_floats(batch: tuple[tf.Tensor, .
     assert labels.dtype == torch.float32 and labels.shape == (16, 8)
 
 
+def test_images_alone_need_no_labels() -> None:
+    (images,) = next(iter(tfpipe.torch.iterable(tf.data.Dataset.from_tensors((tf.zeros([2, 8, 6, 3]),)))))
+    assert images.shape == (2, 3, 8, 6)
+
+
 def test_labels_that_are_yes_or_no_stay_so(batch: tuple[tf.Tensor, ...]) -> None:
     images, labels, _ = batch
     tags = tf.stack([labels > 1, labels > 3], axis=1)
@@ -130,14 +135,13 @@ def test_worker_processes_are_refused(training: tf.data.Dataset, how: dict) -> N
     "dataset",
     [
         tf.data.Dataset.range(3),
-        tf.data.Dataset.from_tensors((tf.zeros([2, 8, 8, 3]),)),
         tf.data.Dataset.from_tensors((tf.zeros([8, 8, 3]), 1)),
         tf.data.Dataset.from_tensors((tf.zeros([2, 8, 8, 3]), ["a", "b"])),
         tf.data.Dataset.from_tensors({"images": tf.zeros([2, 8, 8, 3]), "labels": [1, 2]}),
     ],
 )
 def test_other_datasets_are_refused(dataset: tf.data.Dataset) -> None:
-    with pytest.raises(ConfigError, match=r"wants batches of images \[batch, height, width, channels\], labels"):
+    with pytest.raises(ConfigError, match=r"wants tuples of images \[batch, height, width, channels\], labels"):
         tfpipe.torch.iterable(dataset)
 
 

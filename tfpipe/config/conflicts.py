@@ -159,7 +159,7 @@ DATA: tuple[Conflict, ...] = (
     Conflict("targets.kind", _STAYS, "augment[].name", lambda name: name not in IN_PLACE,
              "the step moves pixels, and no targets with them", _PLACES),
     Conflict("targets.kind", _STAYS, "views", SET, "the targets are of one crop of an image", "set views to []"),
-    Conflict("targets.kind", _STAYS, "mix", SET, "mix makes shares of classes, which these lack", "set mix to null"),
+    Conflict("targets.kind", (*_STAYS, "none"), "mix", SET, "mix mixes labels, which these lack", "set mix to null"),
     Conflict("targets.kind", "mask", "service", SET, _WORKERS, "set service to null"),
     # Crops.
     Conflict("views[].crop", None, "crop", "boxes", "a view has one window of an image, not one for each box", _VIEW),

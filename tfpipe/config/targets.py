@@ -7,12 +7,12 @@ from pydantic import BeforeValidator, Field, PositiveInt
 from tfpipe.config.data_sections import Layout
 from tfpipe.config.section import Section
 
-Kind = Literal["label", "labels", "number", "boxes", "mask"]
+Kind = Literal["label", "labels", "number", "boxes", "mask", "none"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 # Kinds whose labels are those of an image's objects.
 OF_OBJECTS = ("boxes", "labels")
 # Kinds whose images have no class.
-UNCLASSED = ("number", "mask")
+UNCLASSED = ("number", "mask", "none")
 # Steps of data.augment that leave every pixel where it is, so that boxes and masks stay right.
 IN_PLACE = frozenset(
     (
@@ -39,7 +39,8 @@ class TargetsConfig(Section):
     the column `source.columns.label`, float32 [batch], or the numbers of its lists, all of one length, [batch, length].
     "boxes": a dictionary of the boxes in the crop, float32 [batch, n, 4], xmin, ymin, xmax, ymax, and of their
     "labels", int32 [batch, n]; -1 fills an image's rows up to n. "mask": the class number of each pixel, uint8 [batch,
-    height, width], from a PNG beside each image. `crop` and `label_source` have other defaults with some."""
+    height, width], from a PNG beside each image. "none": nothing; a batch is (images,), and images need no classes.
+    `crop` and `label_source` have other defaults with some."""
     box_unit: Literal["pixels", "relative"] = "pixels"
     """Unit of the boxes: pixels of the crop, or shares of its sides, in [0, 1]."""
     min_visible: Annotated[float, Field(ge=0, le=1)] = 0.1
@@ -61,7 +62,7 @@ class TargetsConfig(Section):
     @property
     def test_crop(self) -> str | None:
         """The crop of test data if training has random ones; None for that of data with one label."""
-        return "full" if self.known else None
+        return "full" if self.known or self.kind == "none" else None
 
     @property
     def unread(self) -> dict[str, Any]:
@@ -72,7 +73,7 @@ class TargetsConfig(Section):
     def defaults(self) -> dict[str, str]:
         """The values of keys of `data` that null stands for."""
         source = "object" if self.kind in OF_OBJECTS else "directory"
-        return {"crop": "full" if self.known else "boxes", "label_source": source}
+        return {"crop": self.test_crop or "boxes", "label_source": source}
 
 
 def _of_kind(targets: Any) -> Any:

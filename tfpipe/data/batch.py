@@ -18,7 +18,8 @@ class Batch(NamedTuple):
     """The crops of a batch, what `data.transform` made of them, and where they are in the stream."""
 
     data: Any
-    """(images, labels), or the value of `data.transform`: a tensor, a dictionary, or a tuple (x[, y[, weight]])."""
+    """(images, labels), with targets "none" (images,), or the value of `data.transform`: a tensor, a dictionary, or a
+    tuple (x[, y[, weight]])."""
     positions: Any
     """int64 [batch, 2]: stream position and crop number."""
     ready: Any = ()
@@ -48,14 +49,14 @@ def weighed(data: Any, user: str) -> tuple[Any, Any, Any]:
     )
 
 
-def transformed(function: Callable[..., Any], name: str, images: Any, labels: Any) -> Any:
+def transformed(function: Callable[..., Any], name: str, images: Any, *labels: Any) -> Any:
     """Returns `function(images, labels)` in graph, checked for what Keras, PyTorch and JAX can take.
 
-    `images` are a tensor, or with `data.views` a tuple of tensors.
+    `images` are a tensor, or with `data.views` a tuple of tensors; without labels, `function` gets images alone.
     A number of rows that only a batch can tell is checked with each batch. Raises ConfigError, which says what
     `function`, called `name` in the config, has returned.
     """
-    data = function(images, labels)
+    data = function(images, *labels)
     data, first = tuple(data) if isinstance(data, list) else data, tf.nest.flatten(images)[0]
 
     def refuse(reason: str) -> ConfigError:

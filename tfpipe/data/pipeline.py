@@ -66,10 +66,10 @@ def build_dataset(
 
     Returns:
         Elements of images [batch, height, width, channels], uint8 in [0, 255] or `data.dtype` in [0, 1], or as
-        `data.normalize` says; labels int32 [batch], or in training with `data.mix` float32 [batch, classes]; positions
-        int64 [batch, 2]: stream position and crop; ready float64 [], in seconds since 1970. The last test batch may be
-        smaller. With `data.views`, images of training are a tuple of tensors, by view. With `data.transform`, what it
-        returns comes in place of images and labels.
+        `data.normalize` says; labels as `data.targets` says, int32 [batch] by default, in training with `data.mix`
+        float32 [batch, classes]; positions int64 [batch, 2]: stream position and crop; ready float64 [], in seconds
+        since 1970. The last test batch may be smaller. With `data.views`, images of training are a tuple of tensors, by
+        view. With `data.transform`, what it returns comes in place of images and labels.
 
     Raises:
         ConfigError: a filelist, a label, an annotation folder or the cache cannot be used, or `data.transform` returns
@@ -267,7 +267,7 @@ def _mixes(data: Split) -> bool:
 
 
 def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -> tf.data.Dataset:
-    """Converts batched `Crops` to tuples (images, labels[, positions]), with images of `data.dtype`."""
+    """Converts batched `Crops` to tuples (images[, labels][, positions]), with images of `data.dtype`."""
 
     def flat(crops: Crops) -> tuple[tf.Tensor, ...]:
         batch = _finished(crops, config)
@@ -281,11 +281,11 @@ def _finished(crops: Crops, config: DataConfig) -> Batch:
     images, labels, positions, *_ = crops
     if config.dtype != "uint8":
         images = tf.nest.map_structure(partial(to_floats, config=config), images)
-    return Batch((images, labels), positions)
+    return Batch((images,) if isinstance(labels, tuple) else (images, labels), positions)
 
 
 def transform(dataset: tf.data.Dataset, config: DataConfig) -> tf.data.Dataset:
-    """Applies the user's function `data.transform`, if set, to the images and labels of each batch.
+    """Applies the user's function `data.transform`, if set, to the images of each batch, and its labels if it has any.
 
     Elements are `Batch`, or tuples of images, labels and others, which stay. Raises ConfigError if Keras refuses it.
     """
@@ -294,9 +294,9 @@ def transform(dataset: tf.data.Dataset, config: DataConfig) -> tf.data.Dataset:
     name, function = config.transform, load_function(config.transform, "data.transform")
     refused: list[ConfigError] = []
 
-    def checked(images: Any, labels: tf.Tensor) -> Any:
+    def checked(*data: Any) -> Any:
         try:
-            return transformed(function, name, images, labels)
+            return transformed(function, name, *data)
         except ConfigError as error:
             refused.append(error)
             raise
@@ -305,8 +305,8 @@ def transform(dataset: tf.data.Dataset, config: DataConfig) -> tf.data.Dataset:
         with tf.name_scope("transform"):
             if isinstance(element[0], Batch):
                 return element[0]._replace(data=checked(*element[0].data))
-            images, labels, *others = element
-            return joined(checked(images, labels), *others)
+            parts = 1 + (config.targets.kind != "none" or any(isinstance(part, dict) for part in element))
+            return joined(checked(*element[:parts]), *element[parts:])
 
     try:
         return dataset.map(transform_batch, num_parallel_calls=tf.data.AUTOTUNE, name="transform")

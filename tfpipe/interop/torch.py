@@ -109,7 +109,7 @@ def iterable(dataset: tf.data.Dataset, channels_first: bool = True) -> IterableD
 
     Args:
         dataset: batches as of build_dataset: images [batch, height, width, channels], or a tuple of them, by view;
-            labels, and further tensors.
+            labels, if they have any, and further tensors.
         channels_first: True for images [batch, channels, height, width] in torch.channels_last memory format, the
             order in which the dataset stores them; False for [batch, height, width, channels].
 
@@ -123,7 +123,7 @@ def iterable(dataset: tf.data.Dataset, channels_first: bool = True) -> IterableD
     """
     if not _usable(dataset.element_spec):
         raise ConfigError(
-            "tfpipe.torch.iterable wants batches of images [batch, height, width, channels], labels, and more tensors "
+            "tfpipe.torch.iterable wants tuples of images [batch, height, width, channels], labels, and more tensors "
             f"if need be, none of them strings; received elements of {dataset.element_spec}"
         )
     leave_gpus()
@@ -140,7 +140,7 @@ def _check_data_loader() -> None:
 
 
 def _usable(spec: Any) -> bool:
-    if type(spec) is not tuple or len(spec) < 2:
+    if type(spec) is not tuple:
         return False
     views = spec[0] if type(spec[0]) is tuple else spec[:1]
     if not all(isinstance(part, tf.TensorSpec) and part.dtype != tf.string for part in (*views, *spec[1:])):
@@ -163,9 +163,9 @@ class _Batches(IterableDataset[Tensors]):
 
     def _batches(self) -> Iterator[Tensors]:
         # Only the loop holds the dataset's iterator, so that closing this generator ends the pipeline.
-        for images, labels, *others in self.dataset:
-            data = tf.nest.map_structure(lambda part: _tensor(part, self.channels_first), (images, labels))
-            yield *data, *map(torch.from_dlpack, others)
+        for batch in self.dataset:
+            data = tf.nest.map_structure(lambda part: _tensor(part, self.channels_first), batch[:2])
+            yield *data, *map(torch.from_dlpack, batch[2:])
 
 
 def _tensor(part: tf.Tensor, channels_first: bool) -> Any:

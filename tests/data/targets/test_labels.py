@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ FORMS = {
     "number": ((), np.float32),
     "boxes": ((3, 4), np.float32),
     "mask": (SIDES, np.uint8),
+    "none": None,
 }
 TABLE = {"id": "id", "years": "age", "caption": "caption", "place": "place"}
 
@@ -260,9 +262,37 @@ def test_a_kind_has_its_form_and_a_cache_of_files_changes_nothing(root: Path, ki
     for cache in ("memory", str(tmp_path)):
         plain, cached = config_of(root, "table", **keys), config_of(root, "table", cache=cache, **keys)
         for batch, other in zip(first(plain, 7), first(cached, 7), strict=True):
-            assert_equal(batch.data[1], other.data[1])
+            assert len(batch.data) == (1 if kind == "none" else 2)
+            assert_equal(batch.data[-1], other.data[-1])
+            if kind == "none":
+                continue
             labels = batch.data[1][kind] if isinstance(batch.data[1], dict) else batch.data[1]
             assert (labels.shape[1:], labels.dtype) == FORMS[kind]
+
+
+def test_images_without_classes_are_found_in_every_form(root: Path, tmp_path: Path) -> None:
+    """At any depth, and with `data.columns.extra` of a table, which are all that comes with them."""
+    files = sorted((root / "JPEGImages").iterdir())[:6]
+    places = [tmp_path / "photos" / deep / path.name for path, deep in zip(files, ["", "a", "a/b"] * 2, strict=True)]
+    for path, place in zip(files, places, strict=True):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, place)
+    shutil.make_archive(str(tmp_path / "photos"), "zip", tmp_path / "photos")
+    (tmp_path / "list.txt").write_text("".join(f"{place}\n" for place in places))
+    keys = {"targets": "none", "batch_size": 6, "crop_image_size": list(SIDES), "shuffle_buffer": 0}
+    found = {}
+    for form in ("photos", "photos.zip", "list.txt"):
+        with tfpipe.load(str(tmp_path / form), **keys) as loader:
+            (images,) = next(loader)
+            names = [Path(path).name for path in loader.catalog.paths]
+            assert loader.class_names == []
+            found[form] = dict(zip(names, images.numpy(), strict=True))
+    assert [*found["list.txt"]] == [path.name for path in files]
+    for other in found.values():
+        assert_equal(found["list.txt"], other)
+    table = config_of(root, "table", targets="none", columns={"extra": ["id"]}, classes=None)
+    (images, further), *_ = (batch.data for batch in first(table, 1))
+    assert further.keys() == {"id"} and images.shape == (8, *SIDES, 3)
 
 
 @pytest.mark.parametrize("kind", ["boxes", "labels"])
@@ -364,7 +394,11 @@ def test_a_bad_mask_of_a_tar_shard_is_named(root: Path, tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("form", "data", "problem"),
     [
-        ("list", {"targets": "box"}, "received \"box\"; accepted: 'label', 'labels', 'number', 'boxes' or 'mask'"),
+        (
+            "list",
+            {"targets": "box"},
+            "received \"box\"; accepted: 'label', 'labels', 'number', 'boxes', 'mask' or 'none'",
+        ),
         ("list", {"targets": "number", "classes": None}, 'data.targets "number": '),
         ("list", {"targets": {"kind": "boxes", "max_boxes": 2}}, "received 2, and "),
         ("list", {"targets": "labels", "class_weights": "balanced"}, "have no class of their own"),

@@ -25,7 +25,7 @@ from tfpipe.errors import ConfigError
 FILL = -1  # of rows without a box
 LookUp = Callable[[tf.Tensor], tf.Tensor]
 Find = Callable[[Crops], Any]
-"""In graph: a batch of crops -> their labels."""
+"""In graph: a batch of crops -> their labels, () if they have none."""
 ImageOf = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 """(samples (int64 [n]), number of each crop's sample (int64 [k])) -> number of each crop's image (int64 [k])."""
 Place = Callable[[CropBatch, Encoded, tf.Tensor, Windows, tf.Tensor], CropBatch]
@@ -98,6 +98,7 @@ TARGETS: dict[Kind, Callable[[Split], Find]] = {
     "number": _number,
     "boxes": _boxes,
     "mask": _mask,
+    "none": lambda _: lambda _: (),
 }
 """The function of each kind of `data.targets` that returns the one which finds the labels of a batch's crops."""
 
@@ -145,7 +146,8 @@ def choose_targets(split: Split) -> Callable[[Crops], Crops] | None:
         labels = find(crops)
         if others:
             further = {name: look_up(crops.origin.item) for name, look_up in others.items()}
-            labels = (labels if isinstance(labels, dict) else {kind: labels}) | further
+            named = {} if kind == "none" else {kind: labels}
+            labels = (labels if isinstance(labels, dict) else named) | further
         return crops._replace(labels=labels, origin=())
 
     return describe

@@ -132,7 +132,7 @@ def _batch(config: Config, split: Split, stream: Stream, count: int, names: Sequ
     data = (batch.data if plain else weighed(batch.data, "tfpipe view")[:2] for batch in Batches(build, split, stream))
     tiles = (
         tile
-        for images, labels in (tf.nest.map_structure(lambda part: part.numpy(), each) for each in data)
+        for images, *labels in (tf.nest.map_structure(lambda part: part.numpy(), each) for each in data)
         for row in zip(*(target_tiles(view, labels, names, split.config) for view in _views(images)), strict=True)
         for tile in row
     )
@@ -230,7 +230,7 @@ def _crop(config: Config, split: Split, position: int) -> np.ndarray:
     adapted = split.adapted(config.data, ALONE)
     batches = Batches(lambda rest: build_batches(config, "train", ALONE, rest, adapted), adapted, stream)
     (batch,) = islice(batches, 1)
-    images, _, _ = weighed(batch.data, "tfpipe view")
+    images, *_ = batch.data if config.data.transform is None else weighed(batch.data, "tfpipe view")
     return np.asarray(images[0])
 
 
@@ -243,10 +243,10 @@ def _stacked(crops: list[np.ndarray]) -> Image.Image:
     return stacked
 
 
-def target_tiles(images: np.ndarray, labels: Any, names: Sequence[str], config: DataConfig) -> Iterator[Tile]:
-    """Yields a tile for each crop of a batch, its labels being those of `data.targets`."""
+def target_tiles(images: np.ndarray, labels: list[Any], names: Sequence[str], config: DataConfig) -> Iterator[Tile]:
+    """Yields a tile for each crop of a batch; `labels` holds those of `data.targets`, or is empty."""
     kind = config.targets.kind if config.transform is None else "label"
-    parts = labels if isinstance(labels, dict) else {kind: labels}
+    parts = next((part if isinstance(part, dict) else {kind: part} for part in labels), {})
     for number, image in enumerate(images):
         row = {name: np.asarray(part[number]) for name, part in parts.items()}
         further = [f"{name}: {_text(value)}" for name, value in row.items() if name not in (kind, "boxes", "labels")]
@@ -261,7 +261,7 @@ def target_tiles(images: np.ndarray, labels: Any, names: Sequence[str], config: 
             case "label":
                 yield tile_of(image, row["label"], names, further)
             case _:
-                yield Tile(magnified(image), (_text(row[kind]), *further))
+                yield Tile(magnified(image), (*([_text(row[kind])] if kind in row else []), *further))
 
 
 def tile_of(image: np.ndarray, label: np.ndarray, names: Sequence[str], further: Sequence[str] = ()) -> Tile:
