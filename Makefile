@@ -18,7 +18,7 @@ TOOLS := build/release-tools
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help train test test-full test-changed durations lint coverage format docs release clean run-gate run-full tested
+.PHONY: help train test test-full test-changed durations lint coverage format docs release clean run-gate run-full tested cross-compiler
 
 help:  ## print this
 	@echo "usage: make TARGET"
@@ -86,11 +86,13 @@ ARM := CC=aarch64-linux-gnu-gcc LDSHARED="aarch64-linux-gnu-gcc -shared" _PYTHON
 tested:
 	@tests/release/record.sh check
 
-release: tested $(TOOLS)/.installed  ## sdist and abi3 wheels (x86_64, aarch64) in dist/, checked, and tried in an empty environment
-	rm -rf dist build/wheel
-	$(TOOLS)/bin/pyproject-build --outdir build/wheel .
+cross-compiler:
 	@for program in aarch64-linux-gnu-gcc qemu-aarch64; do command -v $$program >/dev/null || { \
 	  echo "there is no $$program: apt install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"; exit 1; }; done
+
+release: tested cross-compiler $(TOOLS)/.installed  ## sdist and abi3 wheels (x86_64, aarch64) in dist/, checked, and tried in an empty environment
+	rm -rf dist build/wheel
+	$(TOOLS)/bin/pyproject-build --outdir build/wheel .
 	$(ARM) $(TOOLS)/bin/python -m pip wheel -qq --no-deps --wheel-dir build/wheel build/wheel/*.tar.gz
 	for wheel in build/wheel/*-abi3-*.whl; do \
 	  PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(TOOLS)/bin/auditwheel repair --wheel-dir dist $$wheel || exit 1; done
