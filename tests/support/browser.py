@@ -35,6 +35,10 @@ for (const svg of figures) {
     }
   });
 }
+for (const code of document.querySelectorAll("td:first-child code")) {
+  const lines = new Set([...code.getClientRects()].map(line => Math.round(line.top)));
+  if (lines.size > 1 && !code.textContent.trim().includes(" ")) problems.push(`"${code.textContent}" breaks`);
+}
 if (document.documentElement.scrollWidth > innerWidth + 1)
   problems.push(`the page is ${document.documentElement.scrollWidth} pixels wide in ${innerWidth}`);
 const seen = {problems, figures: figures.length, back, dark: matchMedia("(prefers-color-scheme: dark)").matches};

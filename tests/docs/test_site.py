@@ -1,4 +1,4 @@
-"""The site's search: the words that a reader types lead to the pages that answer them."""
+"""The site: its search leads from the words that a reader types to the pages that answer them, and nothing is cut."""
 
 import json
 import math
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.browser import look
 from tests.support.commands import ROOT
 
 # As in mkdocs-material's search, a word in a title counts far more than one in the text.
@@ -21,15 +22,27 @@ FIRST = 5
 
 
 @pytest.fixture(scope="module")
-def sections(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """The sections of the search index that the build of the site writes."""
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the site."""
     missing = [name for name in ("mkdocs", "material", "mkdocstrings_handlers") if find_spec(name) is None]
     if missing:
         pytest.skip(f"the site cannot be built without {', '.join(missing)}: make docs installs them")
-    site: Path = tmp_path_factory.mktemp("site")
+    site = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(site)]
     subprocess.run(command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=True, timeout=300)
+    return site
+
+
+@pytest.fixture(scope="module")
+def sections(site: Path) -> list[dict[str, Any]]:
+    """The sections of the search index that the build of the site writes."""
     return json.loads((site / "search/search_index.json").read_text())["docs"]
+
+
+@pytest.mark.parametrize("width", [500, 1300])
+def test_no_page_is_too_wide_and_no_key_breaks_within_its_words(site: Path, width: int) -> None:
+    for name in ("", "config/", "keys/", "formats/", "targets/"):
+        assert look(site / f"{name}index.html", width).problems == [], name
 
 
 def words(text: str) -> Counter[str]:
