@@ -71,6 +71,15 @@ def folder(text: str) -> Path:
     return Path(text)
 
 
+def output(text: str) -> Path:
+    """Returns the path of a file to write; raises ArgumentTypeError, before any work, if its folder is not there."""
+    path = Path(text)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        reason = "it is a folder" if path.is_dir() else f"there is no folder {path.absolute().parent}; make it first"
+        raise argparse.ArgumentTypeError(f"cannot write {text}: {reason}")
+    return path
+
+
 def add_split(arguments: Arguments, default: str = "train") -> None:
     """Adds --split, which `splits` reads."""
     choices = ("train", "test", "all")
@@ -95,7 +104,7 @@ def add_processes(arguments: Arguments) -> None:
 
 def add_json(arguments: Arguments, contents: str) -> None:
     """Adds --json, the file that `write_json` writes."""
-    arguments.add_argument("--json", type=Path, metavar="OUT", help=f"write {contents} to OUT")
+    arguments.add_argument("--json", type=output, metavar="OUT", help=f"write {contents} to OUT")
 
 
 def write_json(path: Path, value: Any) -> None:

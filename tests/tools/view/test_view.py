@@ -196,17 +196,18 @@ def test_classes_go_by_their_first_name(sample: SampleData, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("out", "said"),
     [
-        ("grid.gif", 'its suffix is ".gif"; accepted: .png, .jpg'),
         ("no/grid.png", "there is no folder"),
-        ("dir.png", ""),
+        ("dir.png", "it is a folder"),
     ],
 )
 def test_what_cannot_be_written_is_told(sample: SampleData, tmp_path: Path, capfd, out: str, said: str) -> None:
     (tmp_path / "dir.png").mkdir()
     config = sample.config(tmp_path / "c.json")
-    assert main(["view", "-c", str(config), "-o", str(tmp_path / out), "--count", "2"]) == 2
-    error = capfd.readouterr().err
-    assert f"cannot write {tmp_path / out}" in error and said in error
+    with pytest.raises(SystemExit) as ended:
+        main(["view", "-c", str(config), "-o", str(tmp_path / out), "--count", "2"])
+    assert ended.value.code == 2 and f"cannot write {tmp_path / out}: {said}" in capfd.readouterr().err
+    assert main(["view", "-c", str(config), "-o", str(tmp_path / "grid.gif"), "--count", "2"]) == 2
+    assert 'grid.gif: its suffix is ".gif"; accepted: .png, .jpg' in capfd.readouterr().err
 
 
 def test_classes_that_no_object_has_give_no_endless_search(sample: SampleData, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import argparse
 from pathlib import Path
 
 from tfpipe.cli import arguments as cli
-from tfpipe.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="filelists, folders or images, which are used whole [the config's test data]",
     )
     cli.add_model(parser)
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="the CSV to write")
+    parser.add_argument("-o", "--out", type=cli.output, required=True, metavar="FILE", help="the CSV to write")
     parser.add_argument(
         "--top", type=cli.whole(1), metavar="K", help="write the K most probable classes [5, or all if there are fewer]"
     )
@@ -31,8 +30,6 @@ def run(args: argparse.Namespace) -> None:
     config = cli.read_trained(args)
     if not args.inputs:
         open_source(config.data).check(test=True)
-    if not args.out.absolute().parent.is_dir():
-        raise ConfigError(f"cannot write {args.out}: there is no folder {args.out.absolute().parent}")
     world = cli.start_trained(args, config)
     from tfpipe.tools.trained.predict import predict, write_predictions
 

@@ -12,32 +12,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_json(parser, "all numbers")
     parser.add_argument(
         "--html",
-        type=Path,
+        type=cli.output,
         metavar="OUT",
         help="write one page to OUT, which needs no network: the verdict on a run, slowest batches, figures, config",
     )
     parser.add_argument(
         "--trace",
-        type=Path,
+        type=cli.output,
         metavar="OUT",
         help="write all ranks' traces to OUT, a .json or .json.gz for Perfetto or chrome://tracing",
     )
     parser.add_argument(
         "--per-batch",
-        type=Path,
+        type=cli.output,
         metavar="OUT",
         help="write a row for each traced batch to OUT, a .csv or .parquet: its wait, delay, samples, slowest file",
     )
 
 
 def run(args: argparse.Namespace) -> None:
+    if missing := [folder for folder in args.runs if not folder.is_dir()]:
+        raise ConfigError(f"there is no folder {missing[0]}: give a run's directory, or that of bench --profile")
+    if args.html is not None and len(args.runs) > 1:
+        raise ConfigError(f"--html writes the page of one run, and {len(args.runs)} are given: one command a run")
     from tfpipe.tools.report.chrome import write_chrome
     from tfpipe.tools.report.runs import load_ranks, load_run
     from tfpipe.tools.report.samples import write_batches
     from tfpipe.tools.report.text import as_json, render
 
-    if args.html is not None and len(args.runs) > 1:
-        raise ConfigError(f"--html writes the page of one run, and {len(args.runs)} are given: one command a run")
     runs = [load_run(folder) for folder in args.runs]
     if args.json is not None:
         reports = [as_json(run) for run in runs]

@@ -47,10 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="threads of the input pipeline, as --set data.threads=N, and of TensorFlow between ops [a rank's CPUs]",
     )
     group.add_argument(
-        "--intraop",
-        type=cli.whole(1),
-        metavar="N",
-        help="TensorFlow's threads within an op of the model [its CPUs]",
+        "--intraop", type=cli.whole(1), metavar="N", help="TensorFlow's threads within an op of the model [its CPUs]"
     )
 
     group = parser.add_argument_group("profiling")

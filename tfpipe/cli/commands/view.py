@@ -1,7 +1,6 @@
 """Draws a batch as training sees it, images with boxes, or an image's epochs."""
 
 import argparse
-from pathlib import Path
 
 from tfpipe.cli import arguments as cli
 from tfpipe.config.model import resize_of_weights
@@ -10,7 +9,7 @@ from tfpipe.config.model import resize_of_weights
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_config(parser)
     parser.add_argument(
-        "-o", "--out", type=Path, required=True, metavar="FILE", help="the picture to write: .png or .jpg"
+        "-o", "--out", type=cli.output, required=True, metavar="FILE", help="the picture to write: .png or .jpg"
     )
     parser.add_argument("--split", choices=("train", "test"), default="train", help="filelist to draw [%(default)s]")
     parser.add_argument(

@@ -105,11 +105,9 @@ def draw(title: str, tiles: Sequence[Tile]) -> Image.Image:
 
 
 def check_target(path: Path) -> None:
-    """Checks the suffix and the folder of `path`; raises ConfigError if nothing can be written there."""
+    """Raises ConfigError if the suffix of `path` is of no picture."""
     if path.suffix.lower() not in SUFFIXES:
         raise ConfigError(f'cannot write {path}: its suffix is "{path.suffix}"; accepted: {", ".join(SUFFIXES)}')
-    if not path.parent.is_dir():
-        raise ConfigError(f"cannot write {path}: there is no folder {path.parent}; make it first")
 
 
 def save(sheet: Image.Image, path: Path) -> None:
