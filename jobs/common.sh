@@ -116,13 +116,24 @@ stage_data() {
     read -ra staged <<<"$(sed -n 's/^train from it with: //p' <<<"$said")"
 }
 
-# Trains; when a host is lost, which `leave_lost_hosts` of the script finds out, resumes at once on those that remain.
+events() { { wc -l <"$RUN/events.jsonl"; } 2>/dev/null || echo 0; } # lines that the run has written of its starts and ends
+
+# Trains; when a host is lost, which `leave_lost_hosts` of the script finds out, resumes at once on those that remain. A
+# start in which a rank crashes (code 139) before the run has begun is made once more: Open MPI 5 does now and then in
+# MPI_Init, https://github.com/open-mpi/ompi/issues/12495.
 train_on_hosts() { # seconds after which it is to save and end, or nothing
-    local seconds=$1 end=$((SECONDS + ${1:-0})) stopped
+    local seconds=$1 end=$((SECONDS + ${1:-0})) stopped crashed="" begun
     while true; do
         [[ ! $STAGE ]] || stage_data
+        begun=$(events)
         supervise "$seconds" "${launch[@]}" "$python" train.py -c "$CONFIG" -l "$RUN" --resume auto "${options[@]}" \
             "${set[@]}" "${staged[@]}"
+        if ((code == 139)) && [[ ! $crashed && ! ${cancelled:-} && $(events) == "$begun" ]]; then
+            crashed=1
+            say "a rank crashed before the run had begun; starts it once more"
+            [[ ! $seconds ]] || seconds=$((end > SECONDS ? end - SECONDS : 1))
+            continue
+        fi
         [[ ! $dry_run ]] && ((code != 75)) && declare -F leave_lost_hosts >/dev/null || return 0
         stopped=""
         trap 'stopped=1' USR1

@@ -38,6 +38,7 @@ case "$*" in
         [[ ${IDLE:-} ]] || touch "$RUN/checkpoints/step-$(printf %09d $(($(wc -l < "$CALLS") + 1))).npz"
         [[ "$code" != 0 || ${UNFINISHED:-} ]] || touch "$RUN/model.keras"
         [[ "$*" != *--profile* ]] || mkdir -p "$RUN/plugins/profile"
+        [[ ! ${BEGUN:-} ]] || echo >> "$RUN/events.jsonl"
         exit "$code" ;;
 esac
 """
@@ -156,6 +157,18 @@ def test_a_job_trains_and_is_submitted_again_until_all_epochs_are_done(pretendin
     second = pretending.run(script)
     assert second.code == 0, second.err
     assert pretending.calls()[2:] == [launched]
+
+
+@pytest.mark.parametrize(("begun", "starts", "code"), [("", 2, 0), ("1", 1, 139)])
+def test_a_start_that_crashes_before_the_run_has_begun_is_made_once_more(
+    pretending: Cluster, begun: str, starts: int, code: int
+) -> None:
+    (pretending.root / "codes").write_text("139\n0\n")
+    done = pretending.run("slurm", BEGUN=begun)
+    assert (done.code, len(pretending.calls())) == (code, starts), done.err
+    assert ("a rank crashed before the run had begun; starts it once more" in done.out) == (not begun)
+    (pretending.root / "codes").write_text("139\n139\n0\n")
+    assert pretending.run("slurm").code == 139, "not for ever"
 
 
 @pytest.mark.parametrize("script", LAUNCHED)
