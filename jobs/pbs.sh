@@ -37,7 +37,8 @@ resubmit() { # with what the command line of qsub may have said
     for name in select place walltime filesystems; do
         [[ ! $(of_job "Resource_List.$name") ]] || flags+=(-l "$name=$(of_job "Resource_List.$name")")
     done
-    [[ ! $(of_job queue) ]] || flags+=(-q "$(of_job queue)")
+    # Not the queue that it runs in: a routing queue, as Polaris' prod, hands jobs to queues that take none from users.
+    [[ ! ${PBS_O_QUEUE:-} ]] || flags+=(-q "$PBS_O_QUEUE")
     [[ ! $(of_job Account_Name) ]] || flags+=(-A "$(of_job Account_Name)")
     run qsub "${flags[@]}" -v "$(IFS=, && echo "${settings[*]}")" jobs/pbs.sh
 }

@@ -120,7 +120,7 @@ def main() -> None:
     elif (name, words[:2]) == ("scontrol", ["show", "hostnames"]):
         print("node1\nnode2\nnode3")
     elif name == "qstat":
-        print("Job Id: 1.host\n    queue = prod\n    Account_Name = mine\n    Resource_List.walltime = 01:00:00")
+        print("Job Id: 1.host\n    queue = small\n    Account_Name = mine\n    Resource_List.walltime = 01:00:00")
         print("    Resource_List.nodect = 2\n    Resource_List.select = 2:ncpus=64:ngpus=4:system=\n\tpolaris")
 
 

@@ -44,7 +44,7 @@ esac
 """
 SCHEDULED = {
     "slurm": {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "8", "SLURM_CPUS_PER_TASK": "4"},
-    "pbs": {"PBS_JOBID": "7.host"},
+    "pbs": {"PBS_JOBID": "7.host", "PBS_O_QUEUE": "prod"},
     "flux": {"FLUX_ENCLOSING_ID": "f7", "CORES": "16"},
 }
 LAUNCHED = {
