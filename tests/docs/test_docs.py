@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from docs.hooks.keys import anchor, markdown, shared_keys
 from tests.support.commands import ROOT
 from tests.support.documents import FENCE, blocks, lines
 from tests.support.runs import read_lines
@@ -22,7 +23,6 @@ from tests.support.sample import SampleData
 from tfpipe.cli import program
 from tfpipe.config import Config, load_config
 from tfpipe.config.messages import known_paths
-from tfpipe.config.reference import anchor, markdown, shared_keys
 from tfpipe.data.catalog.index import ODD, SCHEMA
 from tfpipe.errors import ConfigError
 
@@ -219,7 +219,7 @@ def test_mistakes_are_found(tmp_path: Path) -> None:
 
 
 def test_the_configs_reference_is_fresh() -> None:
-    said = "make it again: tfpipe config --markdown > docs/config.md"
+    said = "make it again: python docs/hooks/keys.py > docs/config.md"
     assert (ROOT / "docs/config.md").read_text() == markdown(), said
 
 

@@ -1,4 +1,4 @@
-"""Prints the config with every default filled in, its JSON schema, or its reference."""
+"""Prints the config with every default filled in, or its JSON schema."""
 
 import argparse
 import json
@@ -12,16 +12,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("-c", "--config", type=Path, metavar="FILE", help="print this JSON config")
     group.add_argument("--schema", action="store_true", help="print the JSON schema of all configs")
-    group.add_argument("--markdown", action="store_true", help="print every key with its type, default and meaning")
     cli.add_set(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    if args.markdown:
-        from tfpipe.config.reference import markdown
-
-        print(markdown(), end="")
-    elif args.schema:
+    if args.schema:
         print(json.dumps(Config.model_json_schema(), indent=2))
     else:
         print(cli.read_config(args).model_dump_json(indent=2))

@@ -1,4 +1,4 @@
-"""The config reference in Markdown, docs/config.md, generated from the config's pydantic models."""
+"""The config reference in Markdown, from the config's pydantic models: python docs/hooks/keys.py > docs/config.md."""
 
 import json
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from tfpipe.config import Config
 HEAD = """\
 # The config, key by key
 
-<!-- Made by `tfpipe config --markdown > docs/config.md`: change the docstrings in tfpipe/config/ instead. -->
+<!-- Made by `python docs/hooks/keys.py > docs/config.md`: change the docstrings in tfpipe/config/ instead. -->
 
 A config is a JSON file that needs one key: `data.train_filelist`, or `data.source` in its place. Relative paths are
 relative to the file. `tfpipe config -c FILE` prints a config with all defaults; `tfpipe config --schema` prints the
@@ -136,3 +136,7 @@ def anchor(heading: str) -> str:
     """Returns GitHub's link anchor of a heading."""
     letters = (letter for letter in heading.lower() if letter.isalnum() or letter in " -_")
     return "".join(letters).replace(" ", "-")
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")
