@@ -1,9 +1,9 @@
 """A planted noisy neighbour: a model whose ops use all CPUs, next to a pipeline that does; what report and sweep say.
 
     make train    # makes the sample
-    python profiles/neighbour.py [-c configs/sample.json] [--set data.cpu_fraction=1]
+    python profiles/neighbour.py [-c configs/sample.json] [--set data.threads=null]
 
-Trains 60 steps with all CPUs for the pipeline and prints the verdict of `tfpipe report`; then sweeps data.cpu_fraction
+Trains 60 steps with all CPUs for the pipeline and prints the verdict of `tfpipe report`; then sweeps data.threads
 against the same training step, in turns, from memory too. The model is `matmuls` below: a hundred products of matrices
 one after the other, each of which ends when the slowest of its threads does.
 """
@@ -41,7 +41,7 @@ def main(args: argparse.Namespace) -> None:
     _run(ROOT / "train.py", "-c", args.config, "-l", RUN, *short, *flags)
     print(_run("-m", "tfpipe", "report", RUN), flush=True)
     turns = ("--repeats", args.turns, "--seconds", args.seconds * args.turns)
-    sweep = ("--sweep", "data.cpu_fraction=0.25,0.5,0.75,1")
+    sweep = ("--sweep", "data.threads=0.25,0.5,0.75,null")
     print(_run("-m", "tfpipe", "bench", "-c", args.config, *turns, *sweep, *flags))
 
 

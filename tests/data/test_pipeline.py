@@ -283,7 +283,7 @@ def test_autotune_chooses_the_calls_and_changes_no_pixel(config: Config) -> None
 
 @pytest.mark.parametrize(
     ("how", "threads", "budget"),
-    [({}, 8, 8), ({"cpu_fraction": 0.4}, 8, 3), ({"cpu_fraction": 0.1}, 2, 1), ({"threads": 5}, 2, 5)],
+    [({}, 8, 8), ({"threads": 0.4}, 8, 3), ({"threads": 0.1}, 2, 1), ({"threads": 5}, 2, 5)],
 )
 def test_the_pipeline_keeps_to_its_ranks_cpus(config: Config, how: dict, threads: int, budget: int) -> None:
     found = options(changed(config, **how).data, World(threads=threads))

@@ -29,7 +29,7 @@ from tfpipe.config.data_sections import (
     Workers,
 )
 from tfpipe.config.data_source import SourceConfig
-from tfpipe.config.section import ConfigPath, CropSide, Form, Fraction, Kernel, Section, Seed
+from tfpipe.config.section import ConfigPath, CropSide, Form, Kernel, Section, Seed
 from tfpipe.config.targets import OF_OBJECTS, Targets, TargetsConfig
 from tfpipe.config.views import APART, View
 
@@ -93,11 +93,9 @@ class DataConfig(Section):
     """The same for each stage."""
     prefetch_buffer_size: NonNegativeInt | Literal["auto"] = "auto"
     """Batches prefetched. The old misspelling prefectch_buffer_size is accepted."""
-    threads: PositiveInt | None = None
-    """Threads of the input pipeline on this rank, not counting those that wait for storage; null: cpu_fraction of the
-    CPUs that this rank may use."""
-    cpu_fraction: Fraction = 1.0
-    """Share of a rank's CPUs for the input pipeline; a smaller one leaves more to a model that trains on CPUs."""
+    threads: PositiveInt | Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Threads of the input pipeline on this rank, not counting those that wait for storage; below 1: a share of the
+    CPUs that this rank may use, which leaves the others to a model that trains on CPUs. null: as many as these CPUs."""
     cache: Literal["memory"] | ConfigPath | None = None
     """Caches the encoded image files and XMLs when they are first read, so that later epochs do not touch slow storage;
     every epoch decodes them again. "memory": in each rank's memory, until the run ends. A path: in a subfolder for each
@@ -123,6 +121,10 @@ class DataConfig(Section):
     max_pixels: PositiveInt = 178_956_970
     """Most pixels of an image: a larger one is an error that names it, before it is decoded. A file of 333 bytes can
     state half a billion, which take 10 seconds and 3 GB. The default is as many as TensorFlow decodes in colour."""
+    exif: Literal["ignore", "apply"] = "ignore"
+    """Orientation that a camera wrote into a photograph's EXIF. "ignore": pixels are as they are stored, as ImageNet's
+    boxes were drawn on them; the log says when an image comes that EXIF turns. "apply": images are turned, as viewers
+    and most tools for annotation do: sizes, boxes and masks are those of the turned image."""
     num_channels: Literal[1, 3] = 3
     """1: grayscale, 3: RGB."""
     dtype: Literal["uint8", "float16", "bfloat16", "float32"] = "uint8"
@@ -242,6 +244,16 @@ class DataConfig(Section):
     def native(self) -> bool:
         """True if the decoder is the native one, False if TensorFlow's ops are."""
         return self.decoder != "graph"
+
+    @property
+    def turn(self) -> bool:
+        """True if images are turned as EXIF says."""
+        return self.exif == "apply"
+
+    @property
+    def stored_exif(self) -> dict[str, str]:
+        """`exif`, by its key, for stored data that depend on it; empty for "ignore", which older ones do not name."""
+        return {"data.exif": self.exif} if self.turn else {}
 
     @property
     def stored_resize(self) -> str:

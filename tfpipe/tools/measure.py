@@ -33,7 +33,7 @@ IDLE_POLL_S = 0.05
 IDLE_AT_MOST_S = 3.0
 
 # Keys of the data section that what is loaded does not depend on.
-RUNTIME = {"num_parallel_readers", "parallel", "prefetch_buffer_size", "threads", "cpu_fraction"}
+RUNTIME = {"num_parallel_readers", "parallel", "prefetch_buffer_size", "threads"}
 # Pipelines start this share of the epoch apart: the golden ratio keeps any number of them apart.
 APART = (5**0.5 - 1) / 2
 

@@ -19,7 +19,7 @@ from tfpipe.distributed import World
         (2, {}, Calls(64, 3)),
         (7, {}, Calls(64, 8)),
         (32, {}, Calls(64, 40)),
-        (32, {"cpu_fraction": 0.5}, Calls(64, 20)),
+        (32, {"threads": 0.5}, Calls(64, 20)),
         (32, {"threads": 8}, Calls(64, 10)),
         (2, {"parallel": {"read": 5, "decode": 9}}, Calls(5, 9)),
         (2, {"num_parallel_readers": 4}, Calls(4, 4)),

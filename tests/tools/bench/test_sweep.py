@@ -28,7 +28,7 @@ def trained(rates: dict[str, list[Segment]], memory: list[Segment]) -> Sweep:
     """A sweep of a training step over shares of 4 CPUs, with batches of 10."""
     threads = {(share,): round(4 * float(share)) for share in rates}
     by_setting = {(share,): each for share, each in rates.items()}
-    return Sweep(("data.cpu_fraction",), threads, {**by_setting, MEMORY: memory}, 10)
+    return Sweep(("data.threads",), threads, {**by_setting, MEMORY: memory}, 10)
 
 
 READS = {
@@ -46,7 +46,7 @@ READS = {
         ("data.prefetch_buffer_size=0,auto", "data.prefetch_buffer_size", ("0", "auto")),
         ("data.crop_image_size=[64,64],[224,224]", "data.crop_image_size", ("[64, 64]", "[224, 224]")),
         ("data.threads=null,2", "data.threads", ("null", "2")),
-        ("data.cpu_fraction=0.5,1", "data.cpu_fraction", ("0.5", "1")),
+        ("data.threads=0.5,null", "data.threads", ("0.5", "null")),
     ],
 )
 def test_an_axis_is_a_key_and_its_values(text: str, key: str, values: tuple[str, ...]) -> None:
@@ -118,9 +118,9 @@ def test_a_noisy_neighbour_takes_time_from_a_step_that_does_not_wait(full: int, 
     }
     found = trained(rates, segments(1000, 1000))
     text = render(found)
-    assert ("NOISY NEIGHBOUR: at data.cpu_fraction=1 a step waits 1 % of its time" in text) == noisy
-    assert ("data.cpu_fraction=0.5 gives x 1.29" in text) == noisy
-    row = next(line for line in text.splitlines() if line.startswith("data.cpu_fraction=0.5")).split()
+    assert ("NOISY NEIGHBOUR: at data.threads=1 a step waits 1 % of its time" in text) == noisy
+    assert ("data.threads=0.5 gives x 1.29" in text) == noisy
+    row = next(line for line in text.splitlines() if line.startswith("data.threads=0.5")).split()
     assert row[1:3] == ["90.00", "90.00"] and row[6:10] == ["2", "3", "%", "0.90"]
 
 
@@ -139,10 +139,10 @@ def test_a_key_that_divides_the_cpus_is_swept_against_a_training_step(
 ) -> None:
     path, trained_on = sample.config(tmp_path / "c.json", data={"batch_size": 8, "annotations": "none"}), []
     monkeypatch.setattr(module, "training_step", lambda *_: lambda batch: trained_on.append(batch.data[0].shape))
-    axes = [Axis.parse("data.cpu_fraction=0.5,1")]
+    axes = [Axis.parse("data.threads=0.5,4")]
     settings = settings_of(axes, lambda sets: load_config(path, sets))
     found = run(axes, settings, World(threads=4), BenchPlan(seconds=0.1, repeats=1))
-    assert found.trained and found.threads == {("0.5",): 2, ("1",): 4}
+    assert found.trained and found.threads == {("0.5",): 2, ("4",): 4}
     assert set(trained_on) == {(8, 32, 32, 3)}
     for setting in found.threads:
         (segment,) = found.segments[setting]

@@ -22,7 +22,6 @@ ALLOWED = {
     "data.parallel.read",
     "data.prefetch_buffer_size",
     "data.threads",
-    "data.cpu_fraction",
     "data.remote.concurrency",
 }
 SERIAL = {"num_parallel_readers": 1, "prefetch_buffer_size": 0}
@@ -116,29 +115,29 @@ def test_what_is_kept_is_the_ground_of_the_next_sweep(sample: SampleData, tmp_pa
 def test_shares_of_the_cpus_are_measured_with_a_training_step(
     sample: SampleData, tmp_path: Path, machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine(lambda config: 100 * (2 - config.data.cpu_fraction))
+    machine(lambda config: 100 * (2 - (config.data.threads or 1)))
     memory = Segment(1, 10**9, 1e6, 1.0, 0.0)
     monkeypatch.setattr(sweep, "training_step", lambda *_: lambda batch: None)
     monkeypatch.setattr(sweep, "from_memory", lambda *_: (lambda seconds: memory, 0.0))
     found = tuned(sample, tmp_path, with_step=True)
-    assert found.changes == {"data.cpu_fraction": "0.25"} and found.gain.median == pytest.approx(1.75)
+    assert found.changes == {"data.threads": "0.25"} and found.gain.median == pytest.approx(1.75)
     assert found.sweeps[-1].trained and found.together.trained and not found.sweeps[0].trained
-    assert "data.cpu_fraction" not in swept_keys(tuned(sample, tmp_path))
+    assert "data.threads" not in swept_keys(tuned(sample, tmp_path))
 
 
 @pytest.mark.parametrize(
     ("cpus", "data", "shares"),
     [
-        (2, {}, ("1.0", "0.5")),
-        (8, {}, ("1.0", "0.75", "0.5", "0.25")),
-        (8, {"cpu_fraction": 0.5}, ("0.5", "1.0", "0.75", "0.25")),
+        (2, {}, ("null", "0.5")),
+        (8, {}, ("null", "0.75", "0.5", "0.25")),
+        (8, {"threads": 0.5}, ("0.5", "null", "0.75", "0.25")),
+        (8, {"threads": 2}, ("2", "null", "0.75", "0.5")),
         (1, {}, None),
         (8, {"num_parallel_readers": 1}, None),
-        (8, {"threads": 2}, None),  # which overrides a share
     ],
 )
 def test_shares_that_are_as_many_threads_are_tried_once(cpus: int, data: dict, shares: tuple[str, ...] | None) -> None:
-    found = tuned_axis("data.cpu_fraction", DataConfig(train_filelist=Path("x"), **data), World(threads=cpus))
+    found = tuned_axis("data.threads", DataConfig(train_filelist=Path("x"), **data), World(threads=cpus))
     assert (found and found.values) == shares
 
 

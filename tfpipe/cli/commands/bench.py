@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=V1,V2,...",
         help="measure the pipeline at each value of a key of the data section, and find the value after which nothing "
-        "is won; with data.cpu_fraction, data.threads or --headspace a training step; may be given twice",
+        "is won; with data.threads or --headspace a training step; may be given twice",
     )
     cli.add_epoch(group)
     group.add_argument("--seconds", type=float, default=10.0, metavar="S", help="seconds per measurement [%(default)g]")

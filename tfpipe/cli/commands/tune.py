@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_config(parser)
     parser.add_argument("--minutes", type=float, default=4.0, metavar="M", help="time to take, about [%(default)g]")
     parser.add_argument(
-        "--pipeline-only", action="store_true", help="do not train: leave data.cpu_fraction, for a model of your own"
+        "--pipeline-only", action="store_true", help="do not train: leave data.threads, for a model of your own"
     )
     cli.add_epoch(parser)
     cli.add_json(parser, "all measurements")

@@ -68,6 +68,6 @@ def thread_budget(config: DataConfig, world: World) -> int:
     """Returns the number of threads in this rank's pipeline that may keep a CPU busy at the same time."""
     if config.num_parallel_readers == 1:
         return 1
-    if config.threads is not None:
+    if isinstance(config.threads, int):
         return config.threads
-    return max(1, round(config.cpu_fraction * (world.threads or len(os.sched_getaffinity(0)))))
+    return max(1, round((config.threads or 1) * (world.threads or len(os.sched_getaffinity(0)))))

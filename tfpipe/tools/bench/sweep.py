@@ -25,8 +25,8 @@ from tfpipe.util.console import extent, line
 
 # A rate this much below the best one is as good: turns differ more.
 AS_GOOD = 0.03
-# Keys that divide the CPUs between pipeline and model: only a training step shows what they do.
-DIVIDING = ("data.cpu_fraction", "data.threads")
+# Divides the CPUs between pipeline and model: only a training step shows what it does.
+DIVIDING = "data.threads"
 # A step takes batches of these, and more would need another model.
 OF_BATCHES = ("crop_image_size", "num_channels", "dtype", "batch_size")
 Setting = tuple[str, ...]
@@ -34,7 +34,7 @@ Setting = tuple[str, ...]
 # Stands in place of a setting for the step that is fed from memory.
 MEMORY = ()
 TURNS = 3
-FRACTIONS = (1.0, 0.75, 0.5, 0.25)
+SHARES = (None, 0.75, 0.5, 0.25)
 # Sweeps, and values of each, that the time is divided among, and the share of it in which segments are measured.
 SWEEPS, VALUES, MEASURED = 5, 4, 0.5
 
@@ -123,7 +123,7 @@ def run(axes: Sequence[Axis], settings: Mapping[Setting, Config], world: World, 
     plan.check(world)
     if world.size > 1:
         raise ConfigError("--sweep is of one rank: leave out the launcher")
-    with_step = plan.headspace or any(axis.key in DIVIDING for axis in axes)
+    with_step = plan.headspace or any(axis.key == DIVIDING for axis in axes)
     first, pipelines = next(iter(settings.values())), Pipelines(world, plan.warm_up_s)
     measured: dict[Setting, Callable[[float], Segment]] = {}
     with pipelines.failures_named(first):
@@ -274,7 +274,7 @@ def tuned_keys(split: Split, with_step: bool) -> Iterator[str]:
         yield "data.remote.concurrency" if split.catalog.paths.remote else "data.parallel.read"
     yield "data.prefetch_buffer_size"
     if with_step:
-        yield from ("data.threads", "data.cpu_fraction")  # the first overrides the second
+        yield DIVIDING
 
 
 def tuned_axis(key: str, data: DataConfig, world: World) -> Axis | None:
@@ -285,12 +285,11 @@ def tuned_axis(key: str, data: DataConfig, world: World) -> Axis | None:
         "data.remote.concurrency": (16, 64, 256),
         "data.parallel.read": (READS // 4, READS, 2 * READS, 4 * READS),
         "data.prefetch_buffer_size": ("auto", 8),
-        "data.threads": (None,),
-        "data.cpu_fraction": FRACTIONS if data.threads is None else (),
+        DIVIDING: SHARES,
     }
     values = list(dict.fromkeys([at_hand, *others[key]]))
-    if key == "data.cpu_fraction":
-        threads = [thread_budget(data.model_copy(update={"cpu_fraction": share}), world) for share in values]
+    if key == DIVIDING:
+        threads = [thread_budget(data.model_copy(update={"threads": share}), world) for share in values]
         values = [share for place, share in enumerate(values) if threads.index(threads[place]) == place]
     texts = [each if isinstance(each, str) else json.dumps(each) for each in values]
     return Axis(key, tuple(texts)) if len(texts) > 1 else None

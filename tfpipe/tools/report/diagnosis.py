@@ -33,10 +33,10 @@ TAKEN = 0.15
 # More concurrent reads seldom gain anything from a disk or a file server.
 MOST_READS = 256
 
-SWEEP = "tfpipe bench --sweep data.cpu_fraction=0.25,0.5,0.75,1"
+SWEEP = "tfpipe bench --sweep data.threads=0.25,0.5,0.75,null"
 INDEX = "tfpipe index parses every XML once for all runs"
 STORED = "images stored smaller, or packed ahead of time"
-CPUS = "more CPUs for each rank, if the launcher binds it to few or data.threads or data.cpu_fraction is low"
+CPUS = "more CPUs for each rank, if the launcher binds it to few or data.threads is low"
 # Advice for a stage that keeps the pipeline's threads busy.
 REMEDIES = {
     "parse": INDEX,
@@ -145,10 +145,7 @@ def _cpu_advice(figures: ChainFigures, top: StageCost) -> str:
     if data.num_parallel_readers == 1 and cpus > 1:
         return f'data.num_parallel_readers is 1, which is one thread of {cpus}: set it to "auto"'
     if threads < cpus:
-        may = f"and this process may use {cpus} CPUs"
-        if data.threads is None:
-            return f"data.cpu_fraction is {data.cpu_fraction:g}, {may}: raise it if nothing else needs them"
-        return f"data.threads is {threads}, {may}: set it to null"
+        return f"data.threads is {data.threads}, and this process may use {cpus} CPUs: null takes all of them"
     all_busy = "every CPU it may use is busy: give the rank more CPUs, or less work an image"
     if top is NOT_MEASURED:
         return f"{all_busy}; --stages says where the time goes"
@@ -190,7 +187,7 @@ def diagnose_run(run: Run) -> Verdict:
             "",
             f"COMPUTE-BOUND: a step waits {100 * wait:.1f} % of its time for input",
             f"{_account(run)}no work on the input pipeline can win more than {100 * wait:.1f} %",
-            "a larger data.batch_size, training.precision, a faster device; data.cpu_fraction below 1 leaves more of "
+            "a larger data.batch_size, training.precision, a faster device; data.threads below 1 leaves some of "
             "the CPUs to a model that trains on them",
         )
     headline = f"INPUT-BOUND: a step waits {100 * wait:.0f} % of its time for input"
@@ -321,6 +318,6 @@ def _noisy_neighbour(run: Run) -> Verdict | None:
         "pipeline take turns on the same CPUs",
         f"{100 * load.busy:.0f} % of {load.cores} CPUs are busy, {load.queued * load.cores:.1f} more threads could "
         f"have run all the time; the pipeline's threads keep {load.pipeline:.1f} CPUs, or wait for them",
-        f"{SWEEP} finds the share of the CPUs that gives the most steps/s (now {data.cpu_fraction:g}), compared "
+        f"{SWEEP} finds the share of the CPUs that gives the most steps/s (now {data.threads or 'null'}), compared "
         "with steps fed from memory",
     )

@@ -65,7 +65,7 @@ class Run:
     @property
     def threads(self) -> int:
         """Number of the pipeline's threads; if neither the config nor an interval says it, that of decode calls."""
-        if self.data is None or (self.data.threads is None and not self.intervals):
+        if self.data is None or (not isinstance(self.data.threads, int) and not self.intervals):
             return self.at_once.get("crop", 1)
         return thread_budget(self.data, World(threads=self.intervals[-1]["cores"] if self.intervals else 0))
 
