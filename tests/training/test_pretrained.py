@@ -1,6 +1,8 @@
 """Fine-tuning: which weights a network gets, which it keeps, and which layers are not trained."""
 
 import logging
+import shutil
+import socket
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -134,15 +136,35 @@ def application(monkeypatch: pytest.MonkeyPatch) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("classes", "names"), [(3, r"\S*small_notop\S*"), (1000, r"\S*small\.\S* or \S*small_notop\S*")]
+    ("classes", "names"), [(3, r"\S*small_notop\S*"), (1000, r"\S*small\.\S* \(.*\) or \S*small_notop\S*")]
 )
-def test_weights_of_imagenet_are_never_downloaded(
-    application: dict, cache: Path, classes: int, names: str, capsys: pytest.CaptureFixture[str]
+def test_weights_of_imagenet_that_cannot_be_downloaded_are_named_with_their_place(
+    application: dict, cache: Path, classes: int, names: str
 ) -> None:
     network = build_model(config(application), classes)
-    with pytest.raises(ConfigError, match=rf"Small's are not in Keras' cache {cache}, and .*: put there {names}h5$"):
+    before = socket.getdefaulttimeout()
+    message = rf"Small's are not in Keras' cache {cache}, and .*: put there {names}h5 \(.*\)$"
+    with pytest.raises(ConfigError, match=message):
         load_weights(network, config(application, weights="imagenet"))
-    assert capsys.readouterr().out == ""
+    assert socket.getdefaulttimeout() == before
+
+
+def test_weights_of_imagenet_are_downloaded_once(
+    application: dict, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, urls = drawn(small(include_top=False), 0), []
+    given.save_weights(tmp_path / "served.weights.h5")
+
+    def retrieve(url: str, target: str, _: object) -> None:
+        urls.append(url)
+        shutil.copy(tmp_path / "served.weights.h5", target)
+
+    monkeypatch.setattr("keras.src.utils.file_utils.urlretrieve", retrieve)
+    for _ in range(2):
+        network = build_model(config(application), 3)
+        load_weights(network, config(application, weights="imagenet"))
+        assert_equal(weighted_layers(network)[0], weighted_layers(given)[0])
+    assert urls == ["https://weights.invalid/small_notop.weights.h5"] and [*cache.iterdir()]
 
 
 def test_weights_of_imagenet_are_of_the_applications_only() -> None:

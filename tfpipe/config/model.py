@@ -16,7 +16,7 @@ RATES = ("initial_learning_rate", "warmup_target", "values")
 # Keys that each rank may have for itself: neither crops nor their order depend on them.
 OWN = (
     # The CPUs, the memory and the disks of its host.
-    "data.threads", "data.cpu_fraction", "data.parallel", "data.num_parallel_readers", "data.prefetch_buffer_size",
+    "data.threads", "data.parallel", "data.num_parallel_readers", "data.prefetch_buffer_size",
     "data.cache",
     # How its host reaches the data.
     "data.remote", "data.service",
@@ -36,7 +36,7 @@ class ModelConfig(Section):
     """For resnet18: {"stem": "imagenet" | "small", "width": 64, "norm": "batch" | "group"}; else Keras' arguments."""
     weights: Literal["imagenet"] | ConfigPath | None = None
     """Weights to start from: a .keras or .weights.h5 file of the same network, for example another run's model.keras;
-    or "imagenet": Keras' own for a keras.applications model, if they are in its cache, since nothing is downloaded. If
+    or "imagenet": Keras' own for a keras.applications model, from its cache, or downloaded into it. If
     the last layer has another number of classes, it starts untrained. null: random weights."""
     freeze: Annotated[list[str] | int | None, Form("a list of layer names")] = None
     """Layers that are not trained: names, where "conv2_*" stands for all that begin with conv2_; or a number: the first

@@ -186,7 +186,7 @@ def compile_model(
     network = build_model(config, classes)
     # The weights of a run that continues are those of its checkpoint.
     if start.state.total_steps == 0:
-        load_weights(network, config)
+        world.from_rank0(lambda: load_weights(network, config))  # the others get rank 0's below, and download nothing
     freeze(network, config.model.freeze)
     model = make_model(network, config, world)
     loss = build_loss(config, classes)

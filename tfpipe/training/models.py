@@ -4,14 +4,14 @@ A model includes the preprocessing of its pixels: so rescaling and normalisation
 accepts images as the pipeline delivers them.
 """
 
-import io
 import logging
 import os
-import urllib.request
+import re
+import socket
 import warnings
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 IMAGENET_CLASSES = 1000
 SUFFIXES = (".keras", ".weights.h5")
+ANSWER_S = 10.0  # within which a server of weights has to answer
 
 
 def build_model(config: Config, classes: int) -> keras.Model:
@@ -206,7 +207,7 @@ def weighted_layers(model: keras.Model) -> list[keras.Layer]:
 def load_weights(network: keras.Model, config: Config) -> None:
     """Gives `network` the weights `model.weights`; leaves its last layer as it is if that has other shapes there.
 
-    Raises ConfigError if they cannot be read, do not fit, or would have to be downloaded.
+    Raises ConfigError if they cannot be read or downloaded, or do not fit.
     """
     source = config.model.weights
     if source is None:
@@ -275,7 +276,10 @@ def _load_file(network: keras.Model, path: Path) -> list[keras.Layer]:
 
 
 def _load_imagenet(network: keras.Model, config: Config) -> list[keras.Layer]:
-    """Copies the weights that Keras has of a keras.applications model trained on ImageNet; returns untrained layers."""
+    """Copies the weights that Keras has of a keras.applications model trained on ImageNet; returns untrained layers.
+
+    Keras downloads them into its cache, unless they are there.
+    """
     name = ALIASES.get(config.model.name, config.model.name)
     build = getattr(keras.applications, name, None)
     if not callable(build):
@@ -290,10 +294,12 @@ def _load_imagenet(network: keras.Model, config: Config) -> list[keras.Layer]:
     for top in (True, False) if network.output_shape[-1] == IMAGENET_CLASSES else (False,):
         shape = {} if top else {"input_shape": tuple(network.input_shape[1:])}
         try:
-            with _without_downloads():
+            with _within(ANSWER_S):
                 given = weighted_layers(build(weights="imagenet", include_top=top, **shape, **args))
-        except NotCached as error:
-            missing.append(str(error))
+        except Exception as error:  # Keras raises no other class
+            if not (url := re.match(r"URL fetch failure on (\S+): ", str(error))):
+                raise
+            missing.append(f"{url[1]} ({str(error).rpartition(' -- ')[2]})")
             continue
         if [_shapes(layer) for layer in given] == [_shapes(layer) for layer in layers[: len(given)]]:
             for layer, trained in zip(layers, given, strict=False):
@@ -302,31 +308,21 @@ def _load_imagenet(network: keras.Model, config: Config) -> list[keras.Layer]:
     if missing:
         folder = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras") / "models"
         raise ConfigError(
-            f"model.weights \"imagenet\": {name}'s are not in Keras' cache {folder}, and nothing is downloaded: put "
+            f"model.weights \"imagenet\": {name}'s are not in Keras' cache {folder}, and cannot be downloaded: put "
             f"there {' or '.join(missing)}"
         )
     _misfit(network, "imagenet", layers, len(layers))
 
 
-class NotCached(Exception):
-    """The URL of a file that is not in Keras' cache."""
-
-
-class _Refusing(urllib.request.OpenerDirector):
-    def open(self, fullurl: Any, data: Any = None, timeout: Any = None) -> Any:
-        raise NotCached(getattr(fullurl, "full_url", fullurl))
-
-
 @contextmanager
-def _without_downloads() -> Iterator[None]:
-    """Makes Keras raise NotCached, instead of saying that it downloads a file, and downloading it."""
-    before = urllib.request._opener  # type: ignore[attr-defined]
-    urllib.request.install_opener(_Refusing())
+def _within(seconds: float) -> Iterator[None]:
+    """Ends connections made in `with` that do not answer in time."""
+    before_s = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(seconds)
     try:
-        with redirect_stdout(io.StringIO()):
-            yield
+        yield
     finally:
-        urllib.request.install_opener(before)
+        socket.setdefaulttimeout(before_s)
 
 
 def _misfit(network: keras.Model, source: str, missing: list[keras.Layer], count: int) -> NoReturn:
