@@ -18,6 +18,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "native/codec/entries.c", "column = target % (size_t)scan->mcus;", "column = target;", "native/test_entries.py"
     ),
     Mutant("native/codec/stored.c", "value > ESCAPE && value", "value >= ESCAPE && value", "native/test_stored.py"),
+    Mutant("native/codec/header.c", "value <= 8 ?", "value <= 7 ?", "data/images/test_by_pillow.py"),
+    Mutant(
+        "native/pixels/turn.c",
+        "orientation == 3 || orientation >= 7",
+        "orientation == 3 || orientation >= 6",
+        "data/images/test_whole.py",
+    ),
     # Windows and their resize.
     Mutant("native/crops.c", "* job->mcu_height - (job->frame.vmax > 1)", "* job->mcu_height", "native/test_core.py"),
     Mutant(

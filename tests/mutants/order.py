@@ -16,7 +16,7 @@ MUTANTS = (
         "data/images/windows.py", "corners = tf.clip_by_value(edges[:, :2], 0, sizes - 1)", "corners = edges[:, :2]"
     ),
     Mutant(
-        "data/images/windows.py",
+        "data/images/whole.py",
         'DCT = "INTEGER_ACCURATE"',
         'DCT = "INTEGER_FAST"',
         "data/images/test_decode.py",
