@@ -18,6 +18,7 @@ VALUES: dict[str, list[Any]] = {
     "augment[].name": ["RandAugment", "RandomInvert"],
     "batch_size": [1, [[0, 4], [2, 1]]],
     "cache": ["memory", None],
+    "exif": ["apply", "ignore"],
     "class_level": [1],
     "classes": [None],
     "crop": ["boxes", "random_resized", "center", "full"],

@@ -12,7 +12,7 @@ from tests.support.documents import blocks
 from tests.support.images import encoded, picture
 from tfpipe.cli import main
 
-ODD = ("cat/9.tif", "dog/8.heic", "cat/Thumbs.db", "dog/.DS_Store", "@eaDir/cat/1.jpg", "notes.txt", "dog/README",
+ODD = ("cat/9.psd", "dog/8.mp4", "cat/Thumbs.db", "dog/.DS_Store", "@eaDir/cat/1.jpg", "notes.txt", "dog/README",
        "fox/.keep", "train.catalog/a.npy")  # fmt: skip
 
 

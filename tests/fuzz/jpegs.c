@@ -172,20 +172,41 @@ static void check_alone(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t len
     }
 }
 
+/* Returns a copy of exact size, so that reading beyond either's end is noticed; turn: with an orientation of EXIF, of which
+ * some number may be spoilt. NULL: no memory. */
+static uint8_t *copied(const uint8_t *jpeg, size_t *length, int turn, uint32_t state) {
+    uint8_t exif[] = "\xff\xe1\0\x22"
+                     "Exif\0\0II*\0\x8\0\0\0\x1\0\x12\x1\x3\0\x1\0\0\0\x1\0\0\0\0\0\0";
+    size_t start = *length < 2 ? *length : 2, more = turn ? sizeof exif : 0;
+    exif[28] = (uint8_t)(1 + (state >> 8) % 8);
+    if (state % 4 == 0) exif[10 + (state >> 12) % 26] ^= (uint8_t)(1 + (state >> 20) % 255);
+    uint8_t *copy = malloc(*length + more ? *length + more : 1);
+    if (!copy) return NULL;
+    memcpy(copy, jpeg, start);
+    memcpy(copy + start, exif, more);
+    memcpy(copy + start + more, jpeg + start, *length - start);
+    *length += more;
+    return copy;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static tfpipe_scratch *scratch;
     if (!scratch) scratch = tfpipe_scratch_new();
     if (!scratch || size < ASKED) return 0;
-    /* Copies of exact size: reading beyond either's end is noticed. */
     size_t length = size - ASKED, bytes = 0;
-    uint8_t *jpeg = malloc(length ? length : 1);
+    const int turn = data[6] & 16;
+    uint8_t *jpeg = copied(data + ASKED, &length, turn, data[4] | (uint32_t)data[5] << 8 | (uint32_t)data[3] << 16);
     if (!jpeg) return 0;
-    memcpy(jpeg, data + ASKED, length);
     int image[2];
     find_size(jpeg, length, image, image + 1);
-    int32_t stated[2] = {0, 0};
-    tfpipe_size(jpeg, length, stated);
-    if (!stated[0] != !stated[1] || stated[0] < 0 || stated[0] > 65535 || stated[1] < 0 || stated[1] > 65535) abort();
+    struct tfpipe_header header;
+    if (tfpipe_read_header(jpeg, length, &header)) {
+        const int32_t height = header.height, width = header.width, swapped = header.orientation > 4;
+        if (height < 1 || width < 1 || height > 65535 || width > 65535) abort();
+        if (header.orientation < 1 || header.orientation > 8) abort();
+        if (turn) image[swapped] = height, image[!swapped] = width;
+    }
+    tfpipe_apply_exif(scratch, turn);
     struct asked asked;
     uint32_t state = ask(data, image[0], image[1], &asked);
     tfpipe_use_simd(!(data[6] & 4));

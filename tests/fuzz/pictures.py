@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from tests.support.decoding import decoder_of
+from tests.support.decoding import PLAIN, decoder_of
 from tests.support.images import cmyk, encoded, picture, turned, unmarked, with_alpha, ycck
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.decode import EncodedImages
-from tfpipe.data.images.windows import full_windows, image_size
+from tfpipe.data.images.whole import image_sizes
+from tfpipe.data.images.windows import full_windows
 
 TARGET = (16, 24)
 DECODERS = ("native", "graph")
@@ -94,7 +95,7 @@ def _decoder(name: str, channels: int) -> Callable[[tf.Tensor], tf.Tensor]:
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
     def whole(contents: tf.Tensor) -> tf.Tensor:
-        sizes, zero = image_size(contents)[None], tf.zeros([1], tf.int64)
+        sizes, zero = image_sizes(contents[None], tf.zeros([1, 2], tf.int32), PLAIN), tf.zeros([1], tf.int64)
         windows = Windows(zero, zero, full_windows(sizes), tf.zeros([1], tf.int32))
         return decode(EncodedImages(contents[None]), sizes, windows, tf.zeros(0, tf.bool))
 

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from PIL import Image
 
 from tests.fuzz.sanitized import build_harness, write_corpus
 from tests.support.core import ARGUMENT, DAMAGED, REFUSED, Core, generated_jpeg, reference, window_of
+from tests.support.decoding import decode_image
 from tests.support.examples import examples
 from tests.support.images import bilinear, encoded, inks_of, of_jfif_2, picture, sampled
-from tfpipe.data.images.windows import decode_image
 from tfpipe.native import KERNELS
 
 SIZE = (200, 120)
@@ -45,7 +44,7 @@ def test_inks_become_the_colours_that_tensorflow_makes_of_them(library: Path) ->
         size = draw.randint(1, 90), draw.randint(1, 90)
         jpeg = inks_of(draw, size)
         core.library.tfpipe_use_simd(draw.randrange(2))
-        expected = decode_image(tf.constant(jpeg), 3).numpy()
+        expected = decode_image(jpeg, 3)
         assert np.array_equal(core.whole(jpeg, size), expected)
         window = top, left, height, width = window_of(draw, size)
         crops = core.crops(jpeg, size, [window] * 2, (height, width), 3, [False, True])

@@ -4,14 +4,21 @@ import io
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from PIL import Image
 
 from tfpipe.config import DataConfig, Kernel
+from tfpipe.data.images import whole
+from tfpipe.data.images.by_pillow import ByPillow
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.decode import Decoder, EncodedImages, choose_decoder
+from tfpipe.data.images.whole import Decoding
+
+PLAIN, TURNING = (Decoding(turn, ByPillow().decode) for turn in (False, True))
+"""Decodes of a config's defaults, and of `data.exif` "apply"."""
 
 
 def decode(
@@ -40,9 +47,21 @@ def traced(decoder: str, channels: int, kernel: Kernel) -> tuple[int, Callable[.
     return chosen.images, tf.function(decode, input_signature=signature, autograph=False)
 
 
-def decoder_of(decoder: str, channels: int, shape: tuple[int, int] = (40, 56), kernel: Kernel = "bilinear") -> Decoder:
+def decode_image(contents: bytes, channels: int = 3, how: Decoding = PLAIN) -> np.ndarray:
+    """A whole image, uint8 [height, width, channels]."""
+    return whole.decode_image(tf.constant(contents), channels, how).numpy()
+
+
+def size_in(contents: bytes, how: Decoding = PLAIN) -> list[int]:
+    """An image's height and width, as the pipeline finds them."""
+    return whole.image_sizes(tf.constant([contents]), tf.zeros([1, 2], tf.int32), how).numpy()[0].tolist()
+
+
+def decoder_of(
+    decoder: str, channels: int, shape: tuple[int, int] = (40, 56), kernel: Kernel = "bilinear", **keys: Any
+) -> Decoder:
     """The decoder "native" or "graph"."""
-    keys = {"decoder": decoder, "crop_image_size": shape, "num_channels": channels, "resize": kernel}
+    keys |= {"decoder": decoder, "crop_image_size": shape, "num_channels": channels, "resize": kernel}
     return choose_decoder(DataConfig(train_filelist=Path("x"), **keys))
 
 

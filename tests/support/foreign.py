@@ -43,7 +43,6 @@ NAMES = {
     "lxml": {"_Element": "a type"},
     "python": {
         "_ActionsContainer": "argparse: the type of a parser and of a group",
-        "_opener": "urllib.request: restored after Keras has looked for weights without a download",
         "_Popen": "multiprocessing: processes that do not import the user's script",
         "_exit": "os: public, in spite of its name",
     },

@@ -184,7 +184,8 @@ DATA: tuple[Conflict, ...] = (
                f'use "auto", or leave {key} out') for key in ("parallel.read", "parallel.decode")),
     *(Conflict("service", SET, key, refused, _WORKERS, f"{remedy}, or set service to null")
       for key, refused, remedy in (("cache", SET, "set cache to null"),
-                                   ("on_error", "skip", 'use "raise"'), ("source", SET, "use filelists"))),
+                                   ("on_error", "skip", 'use "raise"'), ("source", SET, "use filelists"),
+                                   ("exif", "apply", 'use "ignore"'))),
 )
 
 OTHERS: tuple[Conflict, ...] = (

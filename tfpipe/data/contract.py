@@ -21,7 +21,7 @@ FREE = {
     "train_filelist", "test_filelist", "train_label_file", "test_label_file", "classes", "layout",
     "test_crop",
     "batch_size", "shuffle_buffer", "num_parallel_readers", "parallel", "prefetch_buffer_size", "threads",
-    "cpu_fraction", "cache", "annotations", "index", "train_box_file", "test_box_file",
+    "cache", "exif", "annotations", "index", "train_box_file", "test_box_file",
     "source", "remote", "service", "on_error", "max_bad_fraction", "stall_timeout_s", "max_pixels",
     "class_weights", "sample_weights",
     "test_crop_image_size",
@@ -55,6 +55,7 @@ def data_contract(split: Split) -> dict[str, Any]:
         "data.shuffle_buffer > 1": order.shuffle,
         **{f"data.{name}": value for name, value in split.config.model_dump(mode="json", exclude=FREE).items()},
         "data.resize": split.config.stored_resize,
+        **split.config.stored_exif,
     }
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from tfpipe.errors import ConfigError
 
 CORE, OPS = "_core*.so", "_ops*.so"
-VERSION = 19  # TFPIPE_VERSION of crops.h
+VERSION = 20  # TFPIPE_VERSION of crops.h
 # setup.py has the same remedy.
 REMEDY = "install a wheel of tfpipe, or install it again with a C compiler (cc) on PATH"
 DAMAGED = 2  # TFPIPE_DAMAGED of crops.h
@@ -62,6 +62,8 @@ class Core:
         address, number, count = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
         library.tfpipe_native_whole.argtypes = (*(address,) * 3, count, *(number,) * 3, *(address,) * 2)
         library.tfpipe_native_try.argtypes = (ctypes.c_char_p, count, number, number)
+        library.tfpipe_native_header.argtypes = (ctypes.c_char_p, count, address)
+        library.tfpipe_native_orientation.argtypes = (ctypes.c_char_p, count)
         library.tfpipe_native_copy.argtypes = (address, address, count, *(number,) * 3, address)
         library.tfpipe_native_entries.argtypes = (ctypes.c_char_p, count, number, address, count)
         for written in (library.tfpipe_native_store, library.tfpipe_native_unstore):
@@ -99,6 +101,19 @@ class Core:
     def status(self, jpeg: bytes, height: int, width: int) -> int:
         """Decodes a JPEG of that size; returns 0, DAMAGED, or another number if it is of a kind that is refused."""
         return self._library.tfpipe_native_try(jpeg, len(jpeg), height, width)
+
+    def header(self, start: bytes) -> tuple[int, int, int, int] | None:
+        """Returns height, width, components and EXIF's orientation of a JPEG, or of stored coefficients.
+
+        None if the `start` of its file does not have the frame, or libjpeg might find another (crops.h).
+        """
+        numbers = (ctypes.c_int32 * 4)()
+        is_there = self._library.tfpipe_native_header(start, len(start), numbers)
+        return tuple(numbers) if is_there else None
+
+    def orientation(self, exif: bytes) -> int:
+        """Returns EXIF's orientation, 1 to 8, in what a JPEG's APP1 segment holds; 1 if there is none."""
+        return self._library.tfpipe_native_orientation(exif, len(exif)) or 1
 
     def entries(self, jpeg: bytes, every: int) -> bytes:
         """Returns the entry points of a JPEG, one for every `every` MCUs (1 to 255) of each row.
@@ -158,6 +173,10 @@ class Core:
         if self._library.tfpipe_native_copy(addresses.ctypes.data, mirror, count, *crops.shape[1:], crops.ctypes.data):
             raise MemoryError("no memory to mirror crops")
 
+    def unturned(self) -> bool:
+        """Returns whether a JPEG was decoded, since the process began, that EXIF turns and `data.exif` does not."""
+        return bool(self._library.tfpipe_unturned())
+
     def record(self, capacity: int) -> None:
         """Begins to record EVENTs, the newest `capacity` of them. Raises ValueError below 1, MemoryError."""
         if capacity < 1:
@@ -177,11 +196,11 @@ class Native(Core):
 
     crops: Callable[..., tuple[Any, Any]]
     """(jpegs (string [n]), entries (string [n]: their entry points, "" for none; or [0]), sizes (int32 [n, 2]: height,
-    width), images (int64 [k]: number of the JPEG, ascending),
-    windows (int32 [k, 4 * views]), flips (bool [k * views], or [0]), targets (struct tfpipe_target
-    of crops.h: 5 numbers of each view, in a list), views, channels, kernel
-    (an index of KERNELS), scans (the most that a JPEG may have; 0: any number)) -> crops (a list of uint8 [k, height,
-    width, channels]), refused (bool [n]). The crops of a refused JPEG are undefined: decode it otherwise."""
+    width), images (int64 [k]: number of the JPEG, ascending), windows (int32 [k, 4 * views]), flips (bool [k * views],
+    or [0]), targets (struct tfpipe_target of crops.h: 5 numbers of each view, in a list), views, channels, kernel (an
+    index of KERNELS), scans (the most that a JPEG may have; 0: any number), turn (1: images are turned as EXIF says,
+    and sizes and windows are those of turned ones)) -> crops (a list of uint8 [k, height, width, channels]), refused
+    (bool [n]). The crops of a refused JPEG are undefined: decode it otherwise."""
     resize: Callable[..., Any]
     """(image (uint8 [h, w, 1 or 3]), windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, level,
     cover_height, cover_width, kernel) -> crops (uint8 [k, height, width, channels]), resized as by `crops`. Raises
@@ -190,8 +209,8 @@ class Native(Core):
     """(crops (uint8 [k, height, width, 1 or 3]), positions (int64 [k, 2]), seed (int64), steps (float64 [steps, 24], as
     draw.h describes them)) -> crops, in the same memory if no other op uses it."""
     sizes: Callable[..., Any]
-    """(images (string [n]), sizes (int32 [n, 2])) -> sizes (int32 [n, 2]: height, width), those that are 0 replaced by
-    what a JPEG's header says; 0 stays for other formats and unusual headers."""
+    """(images (string [n]), sizes (int32 [n, 2]), turn) -> sizes (int32 [n, 2]: height, width), those that are 0
+    replaced by what a JPEG's header says, with `turn` 1 of the turned image; 0 stays for others."""
     read: Callable[[Any], Any]
     """(path of a file (string [])) -> its contents (string []), "" for the path "". Its errors are those of
     tf.io.read_file; a file of more than 2^30 bytes is one."""

@@ -1,8 +1,10 @@
 /* Decodes, band by band of 8 or 16 rows, what the windows need of a JPEG, and resizes the rows of each at once. Pixels
  * that another decoder has made go through the same resize. */
 #include "pixels/copy.h"
+#include "pixels/turn.h"
 #include "kernels.h"
 
+#include <stdatomic.h>
 #include <time.h>
 
 enum { BAND_BYTES = 8192 }; /* of rows that are mirrored before they are copied past the cache */
@@ -47,6 +49,12 @@ struct job {
 void tfpipe_measure(tfpipe_scratch *scratch, int64_t *parts_ns) { scratch->parts_ns = parts_ns; }
 
 void tfpipe_limit_scans(tfpipe_scratch *scratch, int most) { scratch->most_scans = most; }
+
+void tfpipe_apply_exif(tfpipe_scratch *scratch, int turn) { scratch->turn = turn; }
+
+static atomic_int unturned;
+
+int tfpipe_unturned(void) { return atomic_load_explicit(&unturned, memory_order_relaxed); }
 
 int64_t tfpipe_now_ns(void) {
     struct timespec now;
@@ -377,11 +385,9 @@ static int open_image(struct job *job, struct tfpipe_scratch *scratch, const str
     return status;
 }
 
-void tfpipe_size(const uint8_t *jpeg, size_t length, int32_t size[2]) {
-    if (is_stored(jpeg, length))
-        stored_size(jpeg, size);
-    else
-        header_size(jpeg, length, size);
+int tfpipe_read_header(const uint8_t *jpeg, size_t length, struct tfpipe_header *header) {
+    header->orientation = 1;
+    return is_stored(jpeg, length) ? frame_numbers(stored_frame(jpeg), header) : jpeg_numbers(jpeg, length, header);
 }
 
 int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, const struct tfpipe_entries *entries,
@@ -401,17 +407,25 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, co
     status = is_stored(jpeg, length) ? open_stored(scratch, &job.scan, jpeg, length)
                                      : read_header(&job.header, scratch, jpeg, length, frame);
     if (status) return status;
-    if (frame->height != image_height || frame->width != image_width) return TFPIPE_REFUSED;
+    const int orientation = scratch->turn ? job.header.orientation : 0, swapped = is_swapped(orientation);
+    const int sides[2] = {image_height, image_width};
+    if (frame->height != sides[swapped] || frame->width != sides[!swapped]) return TFPIPE_REFUSED;
+    if (job.header.orientation > 1 && !scratch->turn) atomic_store_explicit(&unturned, 1, memory_order_relaxed);
     if (frame->components == 4 && channels == 1) return TFPIPE_REFUSED;
     if ((int64_t)frame->height * frame->width * channels >= MAX_BYTES) return TFPIPE_REFUSED;
     set_scan(&job.scan, scratch->blocks);
     job.scan.transformed = is_luma(&job) ? 1 : frame->components;
-    if ((status = set_crops(&job, scratch, crops)) || (status = set_spans(&job, scratch)) ||
+    const struct tfpipe_crop *stored = crops;
+    if (orientation > 1) stored = turn_crops(scratch, crops, count, channels, orientation, sides);
+    if (!stored) return TFPIPE_MEMORY;
+    if ((status = set_crops(&job, scratch, stored)) || (status = set_spans(&job, scratch)) ||
         (status = set_memory(&job, scratch)))
         return status;
     lap(&job, TFPIPE_HEADER);
     status = open_image(&job, scratch, entries, jpeg, length);
-    return status ? status : decode_rows(&job);
+    if (!status) status = decode_rows(&job);
+    if (!status && orientation > 1) turn_pixels(crops, stored, count, channels, orientation);
+    return status;
 }
 
 int tfpipe_resize(tfpipe_scratch *scratch, const uint8_t *pixels, int image_height, int image_width,

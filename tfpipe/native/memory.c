@@ -15,8 +15,9 @@ tfpipe_scratch *tfpipe_scratch_new(void) {
 
 /* Frees the buffers of more than `most` bytes. */
 static void free_buffers(tfpipe_scratch *scratch, size_t most) {
-    struct buffer *buffers[] = {&scratch->data,  &scratch->ends,  &scratch->planes, &scratch->rows,
-                                &scratch->crops, &scratch->spans, &scratch->places, &scratch->coefficients};
+    struct buffer *buffers[] = {&scratch->data,   &scratch->ends,         &scratch->planes,
+                                &scratch->rows,   &scratch->crops,        &scratch->spans,
+                                &scratch->places, &scratch->coefficients, &scratch->turned};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
         if (buffers[i]->size <= most) continue;
         free(buffers[i]->memory);
@@ -44,7 +45,7 @@ tfpipe_scratch *tfpipe_scratch_take(void) {
 
 void tfpipe_scratch_give(tfpipe_scratch *scratch) {
     if (!scratch) return;
-    scratch->most_scans = 0;
+    scratch->most_scans = scratch->turn = 0;
     free_buffers(scratch, KEPT_BYTES);
     pthread_mutex_lock(&lock);
     int full = count == SCRATCHES;

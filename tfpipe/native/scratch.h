@@ -10,7 +10,8 @@ struct tfpipe_scratch {
     _Alignas(64) struct block blocks[BLOCKS];
     struct huffman tables[TABLES];
     uint32_t calls;
-    struct buffer data, ends, planes, rows, crops, spans, places, coefficients;
+    struct buffer data, ends, planes, rows, crops, spans, places, coefficients, turned;
     int most_scans;    /* of a file; 0: any number */
+    int turn;          /* whether images are turned as EXIF says */
     int64_t *parts_ns; /* [TFPIPE_PARTS], or NULL: not measured */
 };

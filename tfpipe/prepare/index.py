@@ -79,7 +79,7 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     if box_file is not None:
         table = world.from_rank0(lambda: read_box_table(box_file, catalog.paths, catalog.labels, catalog.classes))
     source = box_file or find_layout(config.layout, catalog.paths)
-    key = index_fingerprint(catalog.paths, catalog.classes, catalog.labels, source)
+    key = index_fingerprint(catalog.paths, catalog.classes, catalog.labels, source, config.turn)
     target = index_path(config, config.filelist_for(split))
     summary = IndexParts(loaded, target, key[:16], CHUNK, processes, key, table).run()
     # Leaves the files that every rank of a training maps (catalog/table.py).
@@ -152,19 +152,19 @@ def _read_part(path: Path) -> pa.Table:
 def images_of(split: Split, table: BoxTable | None, items: range) -> Images:
     """Returns the images numbered `items` with the paths of their XMLs, or their objects from the box `table`."""
     catalog, part = split.catalog, slice(items.start, items.stop)
-    remote = split.config.remote if catalog.paths.remote else None
+    remote, turn = split.config.remote if catalog.paths.remote else None, split.config.turn
     numbers, names = catalog.paths.part(items.start, items.stop)
     paths = [catalog.paths.folders[number] + name for number, name in zip(numbers, names, strict=True)]
     if table is not None:
         low, high = np.searchsorted(table.images, [items.start, items.stop])
         objects = Annotated(table.images[low:high] - items.start, table.boxes[low:high], table.classes[low:high])
-        return Images(paths, [""] * len(paths), catalog.labels[part], objects, table.relative, remote)
+        return Images(paths, [""] * len(paths), catalog.labels[part], objects, table.relative, remote, turn=turn)
     suffix = FORMATS[catalog.annotation_format].suffix
     annotations = [
         catalog.annotation_folders[number] + annotation_name(name, suffix) if annotated else ""
         for number, name, annotated in zip(numbers, names, catalog.annotated[part].tolist(), strict=True)
     ]
-    return Images(paths, annotations, catalog.labels[part], remote=remote, form=catalog.annotation_format)
+    return Images(paths, annotations, catalog.labels[part], remote=remote, form=catalog.annotation_format, turn=turn)
 
 
 def verify_index(config: DataConfig, split: str) -> str:

@@ -1,6 +1,5 @@
 """Makes rows of the annotation index from XMLs and image headers, in many processes and without TensorFlow."""
 
-from functools import partial
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ class Images(NamedTuple):
     relative: bool = False  # True if the boxes in `known` are relative to the images' sizes instead of in pixels
     remote: Remote | None = None  # options for fetching them if the paths are URLs; None for files
     form: str = "voc"  # format of the annotations
+    turn: bool = False  # whether EXIF turns the images
 
 
 class RawAnnotations:
@@ -36,7 +36,7 @@ class RawAnnotations:
     """
 
     def __init__(self) -> None:
-        self.headers: list[Any] = []  # height, width, components and format of each image
+        self.headers: list[Any] = []  # height, width, components, format and orientation of each image
         self.names: list[str | int] = []  # class name, or number, of each object
         self.edges: list[float] = []  # ymin, xmin, ymax, xmax of each object, in pixels, as annotated
         self.counts: list[int] = []  # number of objects of each image
@@ -69,11 +69,11 @@ def read_rows(images: Images, classes: dict[str, int]) -> IndexRows:
     content, errors = RawAnnotations(), []
     for path, annotation in zip(images.paths, images.annotations, strict=True):
         try:
-            header = read_header(path, content.stamps)
+            header = read_header(path, content.stamps).turned(images.turn)
             content.add_header(header)
             if annotation:
                 xml = parse_annotation(read_whole(annotation, content.stamps), annotation, images.form, len(classes))
-                check_turned(xml.size, header[:2], annotation, partial(read_whole, path, None, START))
+                check_turned(xml.size, header[:2], annotation, header.orientation > 4)
                 content.add_objects(xml)
             else:
                 content.add_objects(NOTHING)
@@ -92,15 +92,14 @@ def _fetch_rows(images: Images, remote: Remote, classes: dict[str, int]) -> Inde
     contents = iter(fetcher.fetch([path for path, header in zip(images.paths, headers, strict=True) if header is None]))
     fetcher.close()
     content, errors = RawAnnotations(), []
-    files = zip(images.paths, starts, headers, images.annotations, texts, strict=True)
-    for path, start, header, annotation, text in files:
+    for path, header, annotation, text in zip(images.paths, headers, images.annotations, texts, strict=True):
         try:
-            header = header or pillow_header(BytesIO(_fetched(next(contents))), path)
+            header = (header or pillow_header(BytesIO(_fetched(next(contents))), path)).turned(images.turn)
             content.add_header(header)
             xml = NOTHING
             if text is not None:
                 xml = parse_annotation(_fetched(text), annotation, images.form, len(classes))
-                check_turned(xml.size, header[:2], annotation, partial(_fetched, start))
+                check_turned(xml.size, header[:2], annotation, header.orientation > 4)
             content.add_objects(xml)
         except (FetchError, OSError, ValueError) as error:
             errors.append(str(error))

@@ -158,7 +158,8 @@ def examples(split: Split, *, crops: bool) -> Callable[[Picture], Example]:
             boxes, labels = targets.boxes[image_boxes], targets.labels[image_boxes]
         header = header_of(picture.contents, catalog.paths[item])
         if targets is not None and catalog.stated is not None:
-            check_turned(catalog.stated[item], header[:2], catalog.paths[item], lambda: picture.contents)
+            real = header.turned(split.config.turn)[:2]
+            check_turned(catalog.stated[item], real, catalog.paths[item], header.orientation > 4)
         if picture.contents.startswith(STORED):
             header = header._replace(format="COEFFICIENTS")  # other readers must not take it for a JPEG
         text = words.get(synset, synset)

@@ -176,7 +176,7 @@ def _write_lists(config: DataConfig, split: str, plan: StagePlan, out: Path) -> 
 
         paths = read_filelist(target)
         source = config.box_file_for(split) or find_layout(config.layout, paths)
-        key = index_fingerprint(paths, plan.split.catalog.classes, plan.split.catalog.labels, source)
+        key = index_fingerprint(paths, plan.split.catalog.classes, plan.split.catalog.labels, source, config.turn)
         default = config.model_copy(update={"index": None})  # the index next to the list
         copy_index(index_path(config, config.filelist_for(split)), index_path(default, target), paths, key)
 

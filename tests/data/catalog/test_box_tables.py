@@ -210,14 +210,14 @@ def test_training_needs_the_index_and_says_how_to_make_it(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match=r"there is no index .*; make it with: tfpipe index -c CONFIG --split train"):
         load_split(data, "train", World())
     build_index(config(tmp_path).data, "train", World(), processes=1)
-    with pytest.raises(ConfigError, match=r"box file; make it with: tfpipe index -c CONFIG --split train"):
+    with pytest.raises(ConfigError, match=r"box file or data.exif; make it with: tfpipe index -c CONFIG --split train"):
         load_split(data, "train", World())
     build_index(data, "train", World(), processes=1)
     assert load_split(data, "train", World()).catalog.boxes is not None
     assert index_path(data, data.train_filelist).exists()
     with (tmp_path / "boxes.csv").open("a") as file:
         file.write("n09_9,n01 1 2 3 4\n")
-    with pytest.raises(ConfigError, match=r"box file; make it with"):
+    with pytest.raises(ConfigError, match=r"box file or data.exif; make it with"):
         load_split(data, "train", World())
     (tmp_path / "boxes.csv").unlink()
     with pytest.raises(ConfigError, match=r"cannot read .*boxes\.csv"):

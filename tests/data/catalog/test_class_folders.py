@@ -28,7 +28,7 @@ def touch(root: Path, *names: str) -> None:
 
 def test_images_are_found_at_any_depth_sorted_and_the_rest_is_counted(tmp_path: Path) -> None:
     images = ["a/1.jpg", "a/10.JPEG", "a/b/c/x.png", "fox.png/1.jpe", "z/0.webp", "z/2.jfif"]
-    touch(tmp_path, *images, "a/notes.txt", "a/.hidden.jpg", ".git/1.jpg", "z/Thumbs.db", "z/3.TIF", "README")
+    touch(tmp_path, *images, "a/notes.txt", "a/.hidden.jpg", ".git/1.jpg", "z/Thumbs.db", "z/3.PSD", "README")
     touch(tmp_path, "@eaDir/1.jpg", "__MACOSX/a/1.jpg", "lost+found/1.jpg", "train.catalog/table.npy", "only/text.txt")
     (tmp_path / "empty").mkdir()
     ledger = Ledger()
@@ -37,12 +37,12 @@ def test_images_are_found_at_any_depth_sorted_and_the_rest_is_counted(tmp_path: 
         ".txt": 2,
         "names that begin with a dot": 2,
         "names of the operating system": 4,
-        ".tif": 1,
+        ".psd": 1,
         "names without an ending": 1,
         "files of tfpipe's own": 1,
         "folders without an image": 2,
     }
-    assert ledger.counts[".tif"] == (1, f"{tmp_path}/z/3.TIF")
+    assert ledger.counts[".psd"] == (1, f"{tmp_path}/z/3.PSD")
 
 
 def test_a_link_to_a_folder_above_is_followed_once(tmp_path: Path) -> None:

@@ -9,10 +9,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tests.support.decoding import decode
+from tests.support.decoding import PLAIN, TURNING, decode, decode_image, size_in
 from tests.support.images import cmyk, encoded, picture, png16, turned, unmarked, with_alpha, ycck
-from tfpipe.data.images.headers import header_of
-from tfpipe.data.images.windows import decode_image, image_size
 
 SIZE = (61, 90)
 # The crop that `decode` makes, so that nothing is resized; away from the edges.
@@ -58,6 +56,23 @@ def test_imagenets_inks_and_its_png_have_the_colours_that_pillow_gives(decoder: 
 
 
 ONE = picture(*SIZE, 30)
+
+
+def bmp16(image: Image.Image) -> bytes:
+    """A BMP of 5 bits for each colour."""
+    levels = np.asarray(image)[::-1].astype(np.uint16) >> 3
+    rows = np.zeros((SIZE[0], SIZE[1] + SIZE[1] % 2), "<u2")
+    rows[:, : SIZE[1]] = levels[..., 0] << 10 | levels[..., 1] << 5 | levels[..., 2]
+    sizes = (54 + rows.nbytes, 0, 54, 40, *SIZE[::-1], 1, 16, 0, rows.nbytes, 0, 0, 0, 0)
+    head = struct.pack("<2sIIIIiiHHIIIIII", b"BM", *sizes)
+    return head + rows.tobytes()
+
+
+def larger_screen(gif: bytes) -> bytes:
+    """The GIF with a row and a column more than its only frame."""
+    return gif[:6] + struct.pack("<HH", SIZE[1] + 1, SIZE[0] + 1) + gif[10:]
+
+
 OTHERS = {
     "inks without Adobe's mark": unmarked(cmyk(ONE)),
     "gray": encoded(ONE.convert("L")),
@@ -73,11 +88,22 @@ OTHERS = {
     "GIF": encoded(ONE.quantize(64), format="GIF"),
     "BMP": encoded(ONE, format="BMP"),
     "BMP with alpha": encoded(with_alpha(ONE), format="BMP"),
+    "BMP with a palette": encoded(ONE.quantize(64), format="BMP"),
+    "gray BMP": encoded(ONE.convert("L"), format="BMP"),
+    "black and white BMP": encoded(ONE.convert("1"), format="BMP"),
+    "BMP of 16 bits": bmp16(ONE),
     "WebP": encoded(ONE, format="WEBP"),
     "transparent WebP": encoded(with_alpha(ONE), format="WEBP"),
     "transparent WebP, lossless": encoded(with_alpha(ONE), format="WEBP", lossless=True, exact=True),
     "lossless WebP": encoded(ONE, format="WEBP", lossless=True),
     "GIF of frames": encoded(ONE.quantize(64), format="GIF", save_all=True, append_images=[ONE.rotate(180)]),
+    "GIF of a frame that is smaller than its screen": larger_screen(encoded(ONE.quantize(64), format="GIF")),
+    "animated WebP": encoded(ONE, format="WEBP", save_all=True, append_images=[ONE.rotate(180)]),
+    "animated WebP with alpha": encoded(with_alpha(ONE), format="WEBP", save_all=True, append_images=[ONE.rotate(180)]),
+    **{kind: encoded(ONE, format=kind) for kind in ("TIFF", "AVIF", "JPEG2000", "PPM")},
+    "TIFF of inks": encoded(ONE.convert("CMYK"), format="TIFF"),
+    "AVIF with alpha": encoded(with_alpha(ONE), format="AVIF"),
+    "gray PGM": encoded(ONE.convert("L"), format="PPM"),
 }
 
 
@@ -91,55 +117,28 @@ def test_other_kinds_too(decoder: str, channels: int) -> None:
         assert np.abs(crop - expected).max() <= LEVELS, name
 
 
-@pytest.mark.parametrize("mode", ["RGB", "L"])
-def test_of_16_bits_the_upper_ones_count(mode: str) -> None:
-    image = picture(*SIZE, 31).convert(mode)
+@pytest.mark.parametrize("kind", ["RGB PNG", "gray PNG", "gray TIFF", "gray PNG, by Pillow"])
+def test_of_16_bits_the_upper_ones_count(kind: str) -> None:
+    image = picture(*SIZE, 31).convert("RGB" if "RGB" in kind else "L")
     expected = np.asarray(image, int).reshape(*SIZE, -1)
-    found = decode_image(tf.constant(png16(image)), 3).numpy().astype(int)
+    contents = png16(image)
+    if "TIFF" in kind:
+        contents = encoded(Image.fromarray(np.asarray(image, np.uint16) * 256 + 77), format="TIFF")
+    found = decode_image(contents, how=TURNING if "Pillow" in kind else PLAIN).astype(int)
     # Pillow itself makes white of nearly all 16-bit gray.
     assert np.abs(found - expected).max() <= 1
+
+
+@pytest.mark.parametrize("mode", ["F", "I"])
+def test_levels_without_a_range_are_refused(mode: str) -> None:
+    contents = encoded(picture(*SIZE).convert("L").convert(mode), format="TIFF")
+    with pytest.raises(tf.errors.OpError, match=f"a TIFF of mode {mode}, whose levels have no stated range"):
+        decode_image(contents)
 
 
 def test_orientation_is_ignored_as_boxes_were_drawn_without_it() -> None:
     contents, plain = turned(ONE), encoded(ONE)
     assert Image.open(io.BytesIO(contents)).getexif()[0x0112] == 6
-    assert image_size(contents).numpy().tolist() == list(SIZE)
+    assert size_in(contents) == list(SIZE)
     for decoder in ("native", "graph"):
         assert (decode(decoder, [contents], [[WINDOW]]) == decode(decoder, [plain], [[WINDOW]])).all()
-
-
-BMP = encoded(with_alpha(ONE), format="BMP")
-
-
-@pytest.mark.parametrize(
-    "contents",
-    [
-        *(encoded(image, format="BMP") for image in (ONE.quantize(64), ONE.convert("L"), ONE.convert("1"))),
-        BMP[:28] + b"\x10" + BMP[29:],
-        BMP[:30] + b"\3" + BMP[31:54] + b"\xff\0\0\0\0\xff\0\0\0\0\xff\0" + BMP[66:],
-        BMP[:14] + b"\x0c" + BMP[15:],
-    ],
-    ids=["palette", "gray", "black and white", "16 bits", "RGB", "OS/2"],
-)
-def test_a_bmp_that_tensorflow_misreads_is_refused(contents: bytes) -> None:
-    """It takes a palette's numbers for levels of gray, and does not look at the order of colours."""
-    with pytest.raises(tf.errors.OpError, match="BMP with a palette"):
-        decode_image(tf.constant(contents), 3)
-
-
-@pytest.mark.parametrize("image", [ONE, with_alpha(ONE)])
-def test_an_animated_webp_is_refused(image: Image.Image) -> None:
-    """TensorFlow writes beyond its memory when it reads one as four channels."""
-    contents = encoded(image, format="WEBP", save_all=True, append_images=[ONE.rotate(180)])
-    for decoder in ("native", "graph"):
-        with pytest.raises(tf.errors.OpError, match="an animated WebP, which is not read: convert it"):
-            decode(decoder, [contents], [[WINDOW]])
-
-
-@pytest.mark.parametrize("screen", [(1, 0), (0, 1)])
-def test_a_gif_of_a_frame_that_is_smaller_than_its_screen_is_refused(screen: tuple[int, int]) -> None:
-    gif, (height, width) = encoded(ONE.quantize(64), format="GIF"), SIZE
-    contents = gif[:6] + struct.pack("<HH", width + screen[0], height + screen[1]) + gif[10:]
-    assert header_of(contents, "")[:2] == (height + screen[1], width + screen[0])
-    with pytest.raises(tf.errors.OpError, match="first frame is smaller than its screen"):
-        decode_image(tf.constant(contents), 3)

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.decoding import decode
+from tests.support.decoding import decode, decode_image
 from tests.support.images import decoded, encoded, gigapixel, picture, sampled, scans
 from tfpipe.config import DataConfig
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.damage import describe, excess, find_damage
 from tfpipe.data.images.decode import EncodedImages, choose_decoder
-from tfpipe.data.images.windows import decode_image
 from tfpipe.prepare.index_rows import Images
 from tfpipe.tools.check.reading import Chunk, Doubt, look, recheck_with_tensorflow
 
@@ -48,10 +47,11 @@ def test_a_rare_sampling_is_no_damage_and_a_cut_one_is_truncated(kind: str, tmp_
         path.write_bytes(contents)
     for channels in (1, 3):
         assert find_damage(jpeg) is None
-        assert np.ptp(decode_image(tf.constant(jpeg), channels).numpy()) > 20
+        assert np.ptp(decode_image(jpeg, channels)) > 20
         assert find_damage(half)
         assert "remature end" in describe(half, "") or "truncated" in describe(half, "")
-        assert recheck_with_tensorflow([Doubt(paths[1].read_bytes, "")], channels, show=False)[0][0] == "truncated"
+        config = DataConfig(train_filelist=tmp_path, num_channels=channels)
+        assert recheck_with_tensorflow([Doubt(paths[1].read_bytes, "")], config, show=False)[0][0] == "truncated"
     seen = look(Chunk(Images([*map(str, paths)], ["", ""], np.zeros(2, np.int32))), {"a": 0}, 10**9)
     assert [bool(each.damage) for each in seen] == [False, True]
 
@@ -71,7 +71,7 @@ def test_the_size_is_refused_that_tensorflow_refuses() -> None:
     assert "13400 x 13400 pixels are more than" in find_damage(large)
     for channels in (1, 3):
         with pytest.raises(tf.errors.InvalidArgumentError):
-            decode_image(tf.constant(large), channels)
+            decode_image(large, channels)
     assert "more than TensorFlow decodes" in find_damage(gigapixel())
 
 

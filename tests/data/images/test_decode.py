@@ -7,12 +7,11 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tests.support.decoding import decode, decoder_of
+from tests.support.decoding import decode, decode_image, decoder_of
 from tests.support.images import bilinear, encoded, of_jfif_2, picture
 from tfpipe.config import Kernel
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.decode import NATIVE_IMAGES, EncodedImages
-from tfpipe.data.images.windows import decode_image
 from tfpipe.native import KERNELS, native
 
 # Of 255: the decoder in C interpolates with integers.
@@ -107,12 +106,12 @@ def test_images_that_the_decoder_in_c_refuses_are_cut_and_resized_by_it(channels
     zeros = tf.zeros(6, tf.int64)
     chosen = Windows(tf.constant(images, tf.int64), zeros, tf.constant(windows), tf.cast(zeros, tf.int32))
     inputs = EncodedImages(tf.constant(files)), tf.constant([[90, 120]] * 4), chosen, tf.constant(flips)
-    decoder = decoder_of("native", channels, kernel=kernel)
+    decoder = decoder_of("native", channels, kernel=kernel, service=1)
     decode = tf.function(decoder.decode, autograph=False).get_concrete_function(*inputs)
     graph = decode.graph.as_graph_def()
     ops = {node.op for nodes in (graph.node, *(f.node_def for f in graph.library.function)) for node in nodes}
     assert "TfpipeCrops" in ops and not ops & {"PyFunc", "PyFuncStateless", "EagerPyFunc"}  # workers run no Python
-    pixels = [decode_image(tf.constant(file), channels) for file in files]
+    pixels = [decode_image(file, channels) for file in files]
     expected = [
         native().resize(pixels[image], [window], [flip], **target)[0]
         for image, window, flip in zip(images, windows, flips, strict=True)
@@ -129,10 +128,10 @@ def test_decoded_pixels_are_resized_as_a_jpegs_are(kernel: int, channels: int) -
     target = {"height": 40, "width": 56, "kernel": kernel}
     how = {"targets": [40, 56, -1, 0, 0], "views": 1, "channels": channels, "kernel": kernel}
     (crops,), refused = native().crops([jpeg], [], [[90, 120]], [0] * 8, windows, flips, **how)
-    pixels = decode_image(tf.constant(jpeg), channels)
+    pixels = decode_image(jpeg, channels)
     resized = native().resize(pixels, windows, flips, **target)
     assert not refused.numpy().any() and (resized.numpy() == crops.numpy()).all()
-    assert (resized[-1].numpy() == pixels[50:, 64:].numpy()).all()
+    assert (resized[-1].numpy() == pixels[50:, 64:]).all()
 
 
 @pytest.mark.parametrize(

@@ -12,19 +12,20 @@ import tensorflow as tf
 from PIL import Image
 from scipy import stats
 
+from tests.support import decoding
 from tests.support.examples import examples
 from tests.support.images import encoded, picture
 from tests.support.windows import random_window
 from tfpipe.config import make_config
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.decode import EncodedImages, choose_decoder
+from tfpipe.data.images.whole import image_sizes
 from tfpipe.data.images.windows import (
     Candidates,
     Ranges,
     box_windows,
     flipped,
     full_windows,
-    image_sizes,
     letterboxed,
     placed,
     random_windows,
@@ -38,10 +39,10 @@ def test_sizes_are_found_where_they_are_unknown() -> None:
     jpeg, png = encoded(picture(20, 30)), encoded(picture(40, 50), format="PNG")
     images = [jpeg, png, b"", b"\xff\xd8\xff" + jpeg[2:], jpeg]
     known = [[0, 0], [0, 0], [0, 0], [0, 0], [7, 9]]
-    found = image_sizes(tf.constant(images), tf.constant(known))
+    found = image_sizes(tf.constant(images), tf.constant(known), decoding.PLAIN)
     assert found.numpy().tolist() == [[20, 30], [40, 50], [0, 0], [20, 30], [7, 9]]
     with pytest.raises(tf.errors.InvalidArgumentError):
-        image_sizes(tf.constant([jpeg, b"no image"]), tf.constant(known[:2]))
+        image_sizes(tf.constant([jpeg, b"no image"]), tf.constant(known[:2]), decoding.PLAIN)
 
 
 def test_boxes_are_windows_of_whole_pixels() -> None:

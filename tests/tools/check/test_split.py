@@ -1,13 +1,11 @@
 """`tfpipe check`: what is odd is counted and named, the exit code says if it matters, the fixed list is clean."""
 
-import io
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from tests.support.commands import run
 from tests.support.oddities import EXPECTED, TRAIN, good, write_tree
@@ -15,7 +13,6 @@ from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.data.catalog.filelist import read_filelist
-from tfpipe.tools.check import reading
 from tfpipe.tools.check import split as package
 from tfpipe.tools.check.result import KINDS
 from tfpipe.tools.check.split import check
@@ -72,15 +69,6 @@ def test_the_fixed_list_keeps_the_order_and_has_nothing_that_stops_training(
     assert main([*again, "--fix-list", str(elsewhere), "--processes", "1"]) == 0
     assert list(read_filelist(elsewhere)) == list(read_filelist(fixed))
     assert main(["order", "-c", str(config), "--set", f"data.train_filelist={elsewhere}"]) == 0
-
-
-@pytest.mark.parametrize("turn", range(10))
-def test_an_image_is_turned_by_each_of_exifs_orientations_but_the_first(turn: int) -> None:
-    """There are 8; other numbers say nothing."""
-    image, exif, file = Image.new("RGB", (16, 16)), Image.Exif(), io.BytesIO()
-    exif[reading.ORIENTATION] = turn
-    image.save(file, "JPEG", exif=exif)
-    assert reading._is_turned(file.getvalue()) == (2 <= turn <= 8)
 
 
 def test_what_training_does_not_read_does_not_count(config: Path) -> None:

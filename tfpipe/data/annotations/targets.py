@@ -11,7 +11,8 @@ from tfpipe.data.annotations.cleaning import Boxes, numbered, sizes_of, targets
 from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.annotations.objects import NOTHING, Objects
 from tfpipe.data.images.crops import Targets
-from tfpipe.data.images.headers import IS_TURNED, START, WITH_TURNED, check_turned
+from tfpipe.data.images.headers import IS_TURNED, check_turned
+from tfpipe.data.images.whole import swaps_sides
 from tfpipe.data.runtime.columns import columns
 
 
@@ -43,18 +44,14 @@ class KnownTargets:
         """Returns the targets of `samples`; `sizes` (int32 [n, 2]) are those of their images, and `jpegs` (string [n])
         the files.
 
-        Raises tf.errors.InvalidArgumentError if the size that is stated with boxes is that of the image turned by EXIF.
+        Raises tf.errors.InvalidArgumentError if the size that is stated with boxes is as of check_turned.
         """
         targets = self.at(samples)
         if self._stated is None:
             return targets
         real = tf.cast(sizes, tf.float32)
         swapped = tf.reduce_all(tf.equal(self._stated.at(samples), real[:, ::-1]), 1) & (real[:, 0] != real[:, 1])
-
-        def are_turned() -> tf.Tensor:
-            return tf.strings.regex_full_match(tf.strings.substr(jpegs, 0, START), WITH_TURNED) & swapped
-
-        turned = tf.cond(tf.reduce_any(swapped), are_turned, lambda: swapped)
+        turned = swaps_sides(jpegs) & swapped
         with tf.control_dependencies([tf.debugging.Assert(~tf.reduce_any(turned), [f"the {IS_TURNED}"])]):
             return Targets(*map(tf.identity, targets))
 
@@ -76,14 +73,14 @@ def target_parser(classes: Sequence[str], form: str = "voc") -> Parse:
     alone = threading.Lock()
 
     def parse(
-        texts: np.ndarray, paths: np.ndarray, labels: np.ndarray, sizes: np.ndarray, starts: np.ndarray
+        texts: np.ndarray, paths: np.ndarray, labels: np.ndarray, sizes: np.ndarray, swaps: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
         names, annotations, problem = list(map(os.fsdecode, paths.tolist())), list[Objects](), ""
         try:
             with alone:
-                for text, path, real, start in zip(texts.tolist(), names, sizes.tolist(), starts, strict=True):
+                for text, path, real, swap in zip(texts.tolist(), names, sizes.tolist(), swaps, strict=True):
                     annotations.append(parse_annotation(text, path, form, len(classes)) if path else NOTHING)
-                    check_turned(annotations[-1].size, real, path, lambda start=start: start)  # type: ignore[misc]
+                    check_turned(annotations[-1].size, real, path, swap)
         except ValueError as error:
             annotations, problem = [NOTHING] * len(texts), str(error)
         divisors = sizes_of(np.array([one.size for one in annotations], np.float32), sizes.__getitem__)
@@ -92,7 +89,7 @@ def target_parser(classes: Sequence[str], form: str = "voc") -> Parse:
 
     def in_graph(texts: tf.Tensor, paths: tf.Tensor, labels: tf.Tensor, sizes: tf.Tensor, jpegs: tf.Tensor) -> Targets:
         types = [tf.int64, tf.float32, tf.int32, tf.string]
-        given = [texts, paths, labels, sizes, tf.strings.substr(jpegs, 0, START)]
+        given = [texts, paths, labels, sizes, swaps_sides(jpegs)]
         *tensors, problem = tf.numpy_function(parse, given, types, stateful=False)
         # Raised in Python, the error would carry a traceback instead of the message alone.
         with tf.control_dependencies([tf.debugging.Assert(tf.equal(problem, ""), [problem])]):

@@ -20,7 +20,8 @@ from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
 
 # Formats that are decoded; a file is read as what it is, whatever its name.
-SUFFIXES = (".jpeg", ".jpg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp")
+SUFFIXES = (".jpeg", ".jpg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".avif", ".jp2",
+            ".ppm", ".pgm", ".heic", ".heif")  # fmt: skip
 # Files and folders of operating systems, file servers and archivers, in small letters.
 SYSTEM = ("@eadir", "lost+found", "$recycle.bin", "system volume information", "thumbnails", "thumbs.db", "desktop.ini",
           "__macosx")  # fmt: skip

@@ -54,7 +54,7 @@ SCHEMA = pa.schema(
     }
 )
 ODD = {
-    "not jpeg": "the file is a PNG, GIF, BMP or WebP, whatever its name; read as what it is",
+    "not jpeg": "the file is a PNG or of another format, whatever its name; read as what it is",
     "gray": "one component; repeated three times where colours are wanted",
     "cmyk": "four components, CMYK or YCCK; converted to RGB",
     "no object": "the XML holds no object; as without an XML",
@@ -68,19 +68,21 @@ ODD = {
 }
 
 
-def index_fingerprint(paths: FileList, classes: tuple[str, ...], labels: np.ndarray, source: Layout | Path) -> str:
+def index_fingerprint(
+    paths: FileList, classes: tuple[str, ...], labels: np.ndarray, source: Layout | Path, turn: bool = False
+) -> str:
     """Returns the sha256, in hex, of everything that an index depends on except the XMLs and images.
 
     `labels` (int32 [len(paths)]) are class numbers, BY_OBJECT if labels are per object; `source` is the layout of the
-    XML folders, or the path of the box file, which counts by its content. Raises ConfigError if the box file cannot be
-    read.
+    XML folders, or the path of the box file, which counts by its content; `turn` says whether EXIF turns the images.
+    Raises ConfigError if the box file cannot be read.
     """
     try:
         about = source.model_dump() if isinstance(source, Layout) else {"file": sha256(source)}
         boxes = list(about.values())
     except OSError as error:
         raise ConfigError(f"cannot read {source}: {error.strerror}") from error
-    settings = json.dumps([FORMAT, paths.digest, classes, *boxes])
+    settings = json.dumps([FORMAT, paths.digest, classes, *boxes, *(["turned"] if turn else [])])
     return hashlib.sha256(settings.encode() + b"\n" + labels.astype("<i4").tobytes()).hexdigest()
 
 
@@ -166,7 +168,7 @@ def find_index(config: DataConfig, split: str, expected: str) -> Index | None:
     needed = config.annotations == "index" or config.box_file_for(split) is not None
     try:
         index = load_index(path, expected)
-        problem = f"the index {path} is of another filelist, other classes, labels, layout or box file"
+        problem = f"the index {path} is of another filelist, other classes, labels, layout, box file or data.exif"
     except FileNotFoundError:
         index, problem = None, None
     except (OSError, pa.ArrowInvalid) as error:

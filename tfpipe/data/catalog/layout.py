@@ -138,6 +138,10 @@ class Storage(ABC):
 class LocalFiles(Storage):
     """Files on a file system."""
 
+    def __init__(self, turn: bool = False) -> None:
+        """Takes sizes of images as EXIF turns them, if `turn`."""
+        self._turn = turn
+
     def names(self, folders: list[str]) -> Iterator[set[str]]:
         with ThreadPoolExecutor(SCAN_THREADS) as pool:
             yield from pool.map(_names_in, folders)
@@ -146,4 +150,4 @@ class LocalFiles(Storage):
         return [read_whole(path) for path in paths]
 
     def sizes(self, paths: list[str]) -> np.ndarray:
-        return np.array([read_header(path)[:2] for path in paths], np.float32)
+        return np.array([read_header(path).turned(self._turn)[:2] for path in paths], np.float32)

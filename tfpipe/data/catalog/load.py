@@ -137,9 +137,11 @@ def _with_annotations(
         # Imported late: pyarrow takes as long to import as a filelist takes to read.
         from tfpipe.data.catalog.index import find_index, index_fingerprint
 
-        return find_index(config, catalog.split, index_fingerprint(paths, catalog.classes, catalog.labels, source))
+        key = index_fingerprint(paths, catalog.classes, catalog.labels, source, config.turn)
+        return find_index(config, catalog.split, key)
 
-    index = _stored(store, path, settings | {"boxes": _about(source, store)}, find)
+    settings = settings | {"boxes": _about(source, store)} | config.stored_exif
+    index = _stored(store, path, settings, find)
     if index is not None:
         ledger = Ledger(index.left_out)
         return replace(catalog, annotated=index.annotated, boxes=index.boxes, uneven=index.uneven, ledger=ledger)

@@ -1,5 +1,6 @@
 """The open pipeline of a Loader: takes its batches in time, and finds what was left out of them."""
 
+import logging
 import math
 from collections.abc import Callable
 from functools import cache, partial
@@ -15,7 +16,13 @@ from tfpipe.data.failures.missing import Dropped, DroppedLog, DroppedSample
 from tfpipe.data.order.stream import Stream
 from tfpipe.data.runtime.meter import Meter
 from tfpipe.data.runtime.shutdown import END_S
+from tfpipe.native import core
 
+logger = logging.getLogger(__name__)
+TURNED = (
+    "%s data: EXIF turns some of the images, which are taken as they are stored, as ImageNet's are: set data.exif to "
+    '"apply" to turn them, and their boxes, or to "ignore"'
+)
 Open = Callable[[Stream], Batches]
 
 
@@ -54,6 +61,8 @@ class Delivery:
         self.batches: Batches | None = None
         self.taker: Taker | None = None
         self._finder: Dropped | None = None
+        # A config that sets the key knows of it.
+        self._warns_of_exif = "exif" not in epochs.data.config.model_fields_set
 
     def opened(self) -> Batches:
         """Returns the batches; builds the pipeline if it is not open."""
@@ -86,6 +95,9 @@ class Delivery:
             self.dropped.check()
             raise
         self._epochs.progress.add(batch.positions)
+        if self._warns_of_exif and core().unturned():
+            self._warns_of_exif = False
+            logger.warning(TURNED, self._epochs.data.catalog.split)
         if self._finder is not None:
             self.dropped.add(self._finder.add(batch.positions.numpy()))
             self.dropped.check()

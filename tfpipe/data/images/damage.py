@@ -1,11 +1,10 @@
 """Explains damage in an image file without TensorFlow, which says of a JPEG only that decoding failed."""
 
-import io
 import re
+import struct
 
-from PIL import Image
-
-from tfpipe.data.images.headers import FRAME, START_OF_FRAME, START_OF_IMAGE, TOO_LARGE
+from tfpipe.data.images.by_pillow import NO_IMAGE, decode
+from tfpipe.data.images.headers import START_OF_IMAGE, TOO_LARGE
 from tfpipe.native import DAMAGED, core
 
 JPEG = START_OF_IMAGE
@@ -17,12 +16,15 @@ CORRUPT = "Corrupt JPEG data: bytes are missing or left over, or a code has no m
 MARKER = re.compile(rb"\xff+([^\x00\xd0-\xd7\xff])")
 TABLES, START_OF_SCAN, END_OF_IMAGE = 0xDB, 0xDA, 0xD9
 FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+# Start of a frame's payload: bits per component, height, width, number of components.
+FRAME = struct.Struct(">BHHB")
 # Processes that TensorFlow decodes: baseline, extended and progressive, and two that hardly any program writes.
 ARITHMETIC = frozenset((0xC9, 0xCA))
-DECODED = START_OF_FRAME | ARITHMETIC
-PICTURES = {JPEG: "JPEG", b"\x89PNG": "PNG", b"GIF8": "GIF", b"RIFF": "WebP"}
+DECODED = frozenset((0xC0, 0xC1, 0xC2)) | ARITHMETIC
+PICTURES = {JPEG: "JPEG", b"\x89PNG": "PNG", b"GIF8": "GIF", b"RIFF": "WebP", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
 # Other content found in files with an image's name, by first bytes.
-OTHERS = {b"\x1f\x8b": "gzip-compressed", b"PK\x03\x04": "a ZIP archive", b"%PDF": "a PDF", b"II*\0": "a TIFF"}
+OTHERS = {b"\x1f\x8b": "gzip-compressed", b"PK\x03\x04": "a ZIP archive", b"%PDF": "a PDF"}
+HEIC = re.compile(rb"(?s)....ftyp(hei|hev|mif)")
 HTML = re.compile(rb"\s*<(?:!doctype html|html|\?xml|head)", re.IGNORECASE)
 
 # Start of a scan's header: the marker, and the first byte of a length below 256.
@@ -118,17 +120,14 @@ def _check_frame(kind: int, frame: bytes) -> None:
 def _error_of_pillow(contents: bytes) -> str | None:
     """Returns the error at which Pillow's libjpeg-turbo ends, which says nothing of warnings; None if there is none."""
     try:
-        with Image.open(io.BytesIO(contents), formats=["JPEG"]) as image:
-            image.load()
-    except Image.DecompressionBombError:
-        return None  # too large for Pillow, not for TensorFlow
-    except (OSError, SyntaxError) as error:
-        return str(error)
+        decode(contents, 3)
+    except ValueError as error:
+        return None if "too large" in str(error) else str(error)  # for Pillow, not for TensorFlow
     return None
 
 
 def kind_of_picture(contents: bytes) -> str:
-    """Returns the image format ("JPEG", "PNG", "GIF" or "WebP") by the first bytes, "" for any other."""
+    """Returns the image format, one of PICTURES, by the first bytes; "" for any other."""
     return next((kind for start, kind in PICTURES.items() if contents.startswith(start)), "")
 
 
@@ -138,16 +137,20 @@ def kind_of_other(contents: bytes) -> str:
         return "HTML or XML, as a failed download leaves it"
     if contents and not contents.strip(b"\0"):
         return "nothing but zeros"
+    if HEIC.match(contents):
+        return "a HEIC, which pillow-heif opens: pip install pillow-heif"
     return next((kind for start, kind in OTHERS.items() if contents.startswith(start)), "")
 
 
 def describe(contents: bytes, message: str) -> str:
-    """Explains why an image cannot be used; `message` is TensorFlow's error."""
+    """Explains why an image cannot be used; `message` is TensorFlow's error, or by_pillow's."""
     if not contents:
         return "the file is empty"
     if TOO_MANY_PIXELS in message or TOO_MANY_SCANS in message:
         return message
     if contents.startswith(JPEG):
         return find_damage(contents) or message
+    if message.startswith(NO_IMAGE) and (kind := kind_of_picture(contents)):
+        return f"a {kind} without a whole header"
     kind = kind_of_other(contents)
     return f"{message}; it is {kind}" if kind else message

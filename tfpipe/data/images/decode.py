@@ -9,7 +9,8 @@ import tensorflow as tf
 from tfpipe.config import DataConfig
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.damage import FEWER_SCANS, JPEG, MOST_SCANS, RAISE_IT, SCAN, TOO_MANY_PIXELS, TOO_MANY_SCANS
-from tfpipe.data.images.windows import Target, decode_image, image_sizes, target_of
+from tfpipe.data.images.whole import Decoding, decode_image, image_sizes
+from tfpipe.data.images.windows import Target, target_of
 from tfpipe.native import KERNELS, native
 
 # Images per call: half as many take 2 % more time, twice as many save none.
@@ -42,13 +43,14 @@ class Decoder(NamedTuple):
 def choose_decoder(config: DataConfig, split: str = "train") -> Decoder:
     """Returns the decoder set by `data.decoder`, for the crops of `split` ("train" or "test")."""
     images = config.batch_size if NATIVE_IMAGES < config.batch_size <= MOST_IMAGES else NATIVE_IMAGES
-    decode, sizes = _decode(config, split), partial(_sizes_within, most=config.max_pixels)
+    how = Decoding.of(config)
+    decode, sizes = _decode(config, split, how), partial(_sizes_within, most=config.max_pixels, how=how)
     return Decoder(images if config.native else 1, decode, sizes)
 
 
-def _sizes_within(images: tf.Tensor, sizes: tf.Tensor, most: int) -> tf.Tensor:
+def _sizes_within(images: tf.Tensor, sizes: tf.Tensor, most: int, how: Decoding) -> tf.Tensor:
     """Returns int32 [n, 2] as image_sizes; an image of more than `most` pixels is an error."""
-    actual = image_sizes(images, sizes)
+    actual = image_sizes(images, sizes, how)
     largest = tf.reduce_max(tf.reduce_prod(tf.cast(actual, tf.int64), axis=1))
     with tf.control_dependencies([_at_most(largest, most, TOO_MANY_PIXELS, RAISE_IT)]):
         return tf.identity(actual)
@@ -71,18 +73,18 @@ def _at_most(number: tf.Tensor, most: int, complaint: str, remedy: str) -> tf.Op
     return tf.debugging.Assert(tf.cast(number, tf.int64) <= most, [message])
 
 
-def _decode(config: DataConfig, split: str) -> Decode:
+def _decode(config: DataConfig, split: str, how: Decoding) -> Decode:
     """Returns a function that decodes, in one op for all images, only the parts of JPEGs that their windows need.
 
-    TensorFlow's ops decode the images that the op refuses, as a whole: kinds of JPEG that it does not know, other
-    formats, and damage, so that damage anywhere in a file is an error, with TensorFlow's message. With `data.decoder`
-    "graph" they decode all images. The pixels are cut and resized in C, too.
+    The images that the op refuses are decoded as a whole, as decode_image does: kinds of JPEG that it does not know,
+    other formats, and damage, so that damage anywhere in a file is an error, with TensorFlow's message. With
+    `data.decoder` "graph" these are all images. The pixels are cut and resized in C, too.
     """
     targets, channels = [target_of(view, split) for view in config.by_view], config.num_channels
     library, kernel, views = native(), KERNELS.index(config.resize), len(targets)
     numbers = [number for target in targets for number in (*target.size, target.level, *target.cover)]
     of_jpegs: dict[str, Any] = {"targets": numbers, "views": views, "channels": channels, "kernel": kernel}
-    of_jpegs["scans"] = MOST_SCANS
+    of_jpegs |= {"scans": MOST_SCANS, "turn": int(how.turn)}
 
     def decode_jpegs(images: EncodedImages, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor) -> Any:
         """Returns the crops by view, and the numbers (int64 [m]) of images that are still to be decoded."""
@@ -103,7 +105,7 @@ def _decode(config: DataConfig, split: str) -> Decode:
 
         def replace(crops: tuple[tf.Tensor, ...], image: tf.Tensor) -> tuple[tf.Tensor, ...]:
             indices = tf.where(tf.equal(windows.images, image))
-            pixels = decode_image(_with_few_scans(images.contents[image]), channels)
+            pixels = decode_image(_with_few_scans(images.contents[image]), channels, how)
             places, flip = tf.gather_nd(by_view, indices), [flips] * views
             if mirrored:
                 flip = tf.unstack(tf.gather_nd(tf.reshape(flips, [-1, views]), indices), views, axis=1)

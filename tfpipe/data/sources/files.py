@@ -43,7 +43,7 @@ class FileSplit(Split):
 
     @property
     def storage(self) -> Storage:
-        return LocalFiles()
+        return LocalFiles(self.config.turn)
 
     def image(self, item: int) -> bytes:
         return read_whole(self.catalog.paths[item])
@@ -65,7 +65,7 @@ class FileSplit(Split):
 
 def storage_of(config: DataConfig, paths: FileList) -> Storage:
     """Returns access to what holds these images: a file system or, for URLs, servers."""
-    return UrlStorage(config.remote, paths.folders) if paths.remote else LocalFiles()
+    return UrlStorage(config.remote, paths.folders, config.turn) if paths.remote else LocalFiles(config.turn)
 
 
 def kind_of(paths: FileList) -> type[FileSplit] | type[UrlSplit]:

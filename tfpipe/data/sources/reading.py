@@ -70,16 +70,15 @@ def read_by_python(
                 *columns, _ = zip(*map(ask, np.split(items, len(items))), strict=True)
                 return *map(np.concatenate, columns), ""
             nothing = np.full(len(items), b"", object)
-            return nothing, np.zeros((len(items), 2), np.int32), nothing, nothing, "" if skips else str(error)
+            return nothing, nothing, nothing, "" if skips else str(error)
 
     @stage("read")
     def read_some(images: SamplePaths) -> Encoded:
-        types = (tf.string, tf.int32, tf.string, tf.string, tf.string)
-        *tensors, problem = tf.numpy_function(ask, [images.item], types, stateful=False)
-        shapes = ([*images.item.shape, *rest] for rest in ([], [2], [], []))
+        *tensors, problem = tf.numpy_function(ask, [images.item], [tf.string] * 4, stateful=False)
         # An exception raised in Python would be logged with a traceback, also when the process ends.
         with tf.control_dependencies([tf.debugging.Assert(tf.equal(problem, ""), [problem])]):
-            jpeg, size, annotation, path = map(tf.ensure_shape, tensors, shapes)
+            jpeg, annotation, path = (tf.ensure_shape(tensor, images.item.shape) for tensor in tensors)
+        size = tf.zeros([tf.size(images.item), 2], tf.int32)
         return Encoded(images.visit, jpeg, size, annotation, path, images.label)
 
     calls = calls_at_once(split.config, split.world).read

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tfpipe.data.images.headers import START, header_of, jpeg_header
 from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
 
@@ -22,7 +21,6 @@ class Loaded(NamedTuple):
     """The files of n images, as Python has read them."""
 
     jpeg: np.ndarray  # bytes [n]
-    size: np.ndarray  # int32 [n, 2]: heights and widths; 0 if no header states them
     annotation: np.ndarray  # bytes [n]: their annotations, or their masks; "" for none
     annotation_path: np.ndarray  # str or bytes [n]: paths of these; "" for none
 
@@ -59,15 +57,12 @@ class RecordSplit(Split):
         read, read_masks = self.file_reader(), self.mask_reader()
 
         def load(images: np.ndarray) -> Loaded:
-            jpegs, sizes = np.empty(len(images), object), np.empty((len(images), 2), np.int32)
-            for number, (item, file) in enumerate(zip(images.tolist(), read(images), strict=True)):
-                jpegs[number] = file
-                sizes[number] = (jpeg_header(file[:START]) or header_of(file, self.name(item)))[:2]
+            jpegs = np.array([*read(images)], object)
             masks = paths = np.full(len(images), b"", object)
             if read_masks is not None and self.catalog.masks is not None:
                 masks = np.array([*read_masks(images)], object)
                 paths = np.array([self.catalog.masks[item] for item in images.tolist()], object)
-            return Loaded(jpegs, sizes, masks, paths)
+            return Loaded(jpegs, masks, paths)
 
         return load
 

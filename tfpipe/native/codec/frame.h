@@ -58,6 +58,7 @@ struct header {
     struct huffman *tables[2][4]; /* DC, AC */
     int jfif, adobe;              /* adobe: its transform, or -1 */
     int scans;                    /* headers of scans */
+    int orientation;              /* EXIF's, 1 to 8; 0: there is no EXIF */
 };
 
 /* header.c: reads everything before the first scan's coded data. Returns 0 or TFPIPE_*. */
@@ -67,5 +68,6 @@ int read_header(struct header *header, struct tfpipe_scratch *scratch, const uin
 int read_segments(struct header *header);
 /* Reads a frame header, from the precision on, into an empty frame. Returns 0 or TFPIPE_*. */
 int read_frame(struct frame *frame, const uint8_t *at, const uint8_t *end);
-/* Puts a JPEG's height and width into `size`: see tfpipe_size. */
-void header_size(const uint8_t *jpeg, size_t length, int32_t size[2]);
+/* Put the numbers of a frame header, from the precision on, and of a JPEG into `header`: see tfpipe_read_header. */
+int frame_numbers(const uint8_t *frame, struct tfpipe_header *header);
+int jpeg_numbers(const uint8_t *jpeg, size_t length, struct tfpipe_header *header);

@@ -5,6 +5,32 @@
 
 static int read_u16(const uint8_t *at) { return at[0] << 8 | at[1]; }
 
+/* Returns a number of `bytes` bytes. */
+static size_t read_number(const uint8_t *at, int bytes, int little) {
+    size_t number = 0;
+    for (int i = 0; i < bytes; i++) number = number << 8 | at[little ? bytes - 1 - i : i];
+    return number;
+}
+
+/* Returns EXIF's orientation in an APP1 segment: 1 to 8, or 0 if the segment is none of EXIF (Exif 2.32, 4.5.4 and 4.6). */
+static int read_orientation(const uint8_t *at, const uint8_t *end) {
+    if (end - at < 6 || memcmp(at, "Exif\0", 6)) return 0;
+    at += 6;
+    const size_t size = (size_t)(end - at);
+    const int little = size && at[0] == 'I';
+    if (size < 8 || memcmp(at, little ? "II*" : "MM\0*", 4)) return 1;
+    const size_t first = read_number(at + 4, 4, little);
+    if (first > size - 2) return 1;
+    const size_t entries = read_number(at + first, 2, little);
+    for (size_t i = 0, entry = first + 2; i < entries && entry + 12 <= size; i++, entry += 12) {
+        if (read_number(at + entry, 2, little) != 0x0112) continue;
+        const int is_short = read_number(at + entry + 2, 2, little) == 3 && read_number(at + entry + 4, 4, little) == 1;
+        const size_t value = read_number(at + entry + 8, 2, little);
+        return is_short && value >= 1 && value <= 8 ? (int)value : 1;
+    }
+    return 1;
+}
+
 /* DQT: B.2.4.1. */
 static int read_quant(struct header *header, const uint8_t *at, const uint8_t *end) {
     while (at < end) {
@@ -188,6 +214,9 @@ static int read_segment(struct header *header, int marker, const uint8_t *at, co
             header->jfif = 1;
         }
         return 0;
+    case 0xe1:
+        if (!header->orientation) header->orientation = read_orientation(at, end);
+        return 0;
     case 0xee:
         if (end - at >= 12 && !memcmp(at, "Adobe", 5)) header->adobe = at[11];
         return 0;
@@ -229,22 +258,31 @@ int read_header(struct header *header, struct tfpipe_scratch *scratch, const uin
     return read_segments(header);
 }
 
-void header_size(const uint8_t *jpeg, size_t length, int32_t size[2]) {
-    if (length < 4 || jpeg[0] != 0xff || jpeg[1] != 0xd8) return;
+int frame_numbers(const uint8_t *frame, struct tfpipe_header *header) {
+    header->height = read_u16(frame + 1), header->width = read_u16(frame + 3), header->components = frame[5];
+    return frame[0] == 8 && header->height && header->width && (frame[5] == 1 || frame[5] == 3 || frame[5] == 4);
+}
+
+int jpeg_numbers(const uint8_t *jpeg, size_t length, struct tfpipe_header *header) {
+    if (length < 4 || jpeg[0] != 0xff || jpeg[1] != 0xd8) return 0;
     const uint8_t *at = jpeg + 2, *end = jpeg + length;
+    int orientation = 0;
     while (end - at >= 4 && at[0] == 0xff) {
-        int marker = at[1], segment = read_u16(at + 2);
-        if (segment < 2 || end - at - 2 < segment) return;
+        const int marker = at[1], segment = read_u16(at + 2);
         if (marker >= 0xc0 && marker <= 0xc2) {
-            if (segment < 8 || at[4] != 8 || (at[9] != 1 && at[9] != 3 && at[9] != 4)) return;
-            int height = read_u16(at + 5), width = read_u16(at + 7);
-            if (!height || !width) return;
-            size[0] = height;
-            size[1] = width;
-            return;
+            header->orientation = orientation ? orientation : 1;
+            return segment >= 8 && end - at >= 10 && frame_numbers(at + 4, header);
         }
-        int application = marker >= 0xe0 && marker <= 0xef;
-        if (!application && marker != 0xc4 && marker != 0xdb && marker != 0xdd && marker != 0xfe) return;
+        const int application = marker >= 0xe0 && marker <= 0xef;
+        if (!application && marker != 0xc4 && marker != 0xdb && marker != 0xdd && marker != 0xfe) return 0;
+        if (segment < 2 || end - at - 2 < segment) return 0;
+        if (marker == 0xe1 && !orientation) orientation = read_orientation(at + 4, at + 2 + segment);
         at += 2 + segment;
     }
+    return 0;
+}
+
+/* Returns EXIF's orientation in what a JPEG's APP1 segment holds, 1 to 8; 0: it is none of EXIF. */
+EXPORT int tfpipe_native_orientation(const uint8_t *exif, int64_t length) {
+    return read_orientation(exif, exif + length);
 }

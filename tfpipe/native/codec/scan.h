@@ -95,8 +95,8 @@ int is_entry(const struct scan *scan);
 
 /* stored.c: whether bytes are stored coefficients. */
 int is_stored(const uint8_t *bytes, size_t length);
-/* Puts their height and width into `size`. */
-void stored_size(const uint8_t *bytes, int32_t size[2]);
+/* Returns their frame header, from the precision on. */
+const uint8_t *stored_frame(const uint8_t *bytes);
 /* Opens stored coefficients: fills the frame. Returns 0 or TFPIPE_*. */
 int open_stored(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *bytes, size_t length);
 /* Reads the blocks of MCUs [from, to) of row scan->row, and transforms them into the planes. Returns 0 or TFPIPE_*. */

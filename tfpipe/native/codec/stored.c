@@ -36,10 +36,7 @@ static size_t load_u32(const uint8_t *at) {
     return number;
 }
 
-void stored_size(const uint8_t *bytes, int32_t size[2]) {
-    size[0] = bytes[FRAME + 1] << 8 | bytes[FRAME + 2];
-    size[1] = bytes[FRAME + 3] << 8 | bytes[FRAME + 4];
-}
+const uint8_t *stored_frame(const uint8_t *bytes) { return bytes + FRAME; }
 
 static int rows_of(const struct frame *frame) { /* rows of blocks of an MCU */
     int rows = 0;
@@ -346,7 +343,8 @@ int64_t tfpipe_store(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length
     struct scan scan = {.frame = &frame};
     if (length >= MAX_BYTES || read_header(&header, scratch, jpeg, length, &frame) || frame.components > CODED)
         return 0;
-    if (frame.rgb) return 0; /* the bytes do not say which colours they are */
+    if (frame.rgb || header.orientation > 1)
+        return 0; /* the bytes do not say which colours they are, nor are they turned */
     set_scan(&scan, scratch->blocks);
     if (frame.several ? read_scans(&header, &scan, scan.mcu_rows) : open_data(scratch, &scan, jpeg + length)) return 0;
     size_t in_mcu = (size_t)rows_of(&frame), count = in_mcu * (size_t)scan.mcu_rows, size = 0;

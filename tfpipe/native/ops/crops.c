@@ -12,7 +12,7 @@ enum {
 };
 
 typedef struct {
-    int32_t views, channels, kernel, scans;
+    int32_t views, channels, kernel, scans, turn;
     struct tfpipe_target targets[]; /* [views] */
 } Attributes;
 _Static_assert(sizeof(struct tfpipe_target) == NUMBERS * sizeof(int32_t), "the attribute `targets` has another layout");
@@ -73,7 +73,7 @@ static void decode(const Attributes *op, TF_Tensor *const in[], uint8_t *const *
     const uint8_t *flips = TF_Dim(in[FLIPS], 0) ? TF_TensorData(in[FLIPS]) : NULL;
     struct tfpipe_crop *crops = malloc((size_t)(most_crops(images, k) * views + 1) * sizeof *crops);
     tfpipe_scratch *scratch = crops ? tfpipe_scratch_take() : NULL;
-    if (scratch) tfpipe_limit_scans(scratch, op->scans);
+    if (scratch) tfpipe_limit_scans(scratch, op->scans), tfpipe_apply_exif(scratch, op->turn);
     memset(refused, 0, (size_t)n);
     for (int64_t first = 0, end; first < k; first = end) {
         int64_t image = images[first];
@@ -138,8 +138,9 @@ const struct tfpipe_op tfpipe_crops_op = {
            {"windows: int32", 2},  /* [k, 4 * views]: top, left, height, width of each view */
            {"flips: bool", 1}},    /* [k * views], or [0]: none */
     .attributes = {"views: int >= 1", "channels: int >= 1", "kernel: int >= 0", "scans: int >= 0 = 0",
+                   "turn: int >= 0 = 0",  /* whether as EXIF says */
                    "targets: list(int)"}, /* [5 * views]: a struct tfpipe_target of each view */
-    .numbers = 4,
+    .numbers = 5,
     .out = {"crops: views * uint8", /* of each view, [k, height, width, channels]; undefined for a refused JPEG */
             "refused: bool"},       /* [n] */
     .run = crops_run,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
-from tfpipe.data.images.windows import DCT
+from tfpipe.data.images.whole import DCT
 from tfpipe.data.order.permutation import evenly_spaced
 from tfpipe.data.runtime.parallelism import calls_at_once, thread_budget
 from tfpipe.data.sources.packed.stored import ShardSplit

@@ -5,11 +5,8 @@ images that libjpeg-turbo doubts.
 """
 
 import hashlib
-import io
 import os
 import re
-import struct
-import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -19,6 +16,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from PIL import Image
 
+from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import is_stated
 from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.annotations.objects import NOTHING, Objects
@@ -35,8 +33,6 @@ B = TypeVar("B")
 DIGEST_BYTES = 16
 NO_DIGEST = bytes(DIGEST_BYTES)
 FILE_NAME = re.compile(rb"<filename>([^<]*)</filename>")
-EXIF = b"Exif\0\0"
-ORIENTATION = 0x0112
 # Parts of the messages on a truncated JPEG: damage.CUT_OFF, and Pillow's.
 CUT_OFF = ("premature end", "truncated")
 
@@ -83,11 +79,12 @@ def look(chunk: Chunk, classes: dict[str, int], most_pixels: int) -> list[Seen]:
     """Decodes each image of at most `most_pixels` completely, and parses its XML; reads each file once."""
     images = chunk.images
     contents = list(map(attempt, repeat(read_whole), images.paths) if chunk.contents is None else chunk.contents)
-    pictures = [_picture(file, path, most_pixels) for file, path in zip(contents, images.paths, strict=True)]
+    files = zip(contents, images.paths, strict=True)
+    pictures = [_picture(file, path, most_pixels, images.turn) for file, path in files]
     texts = map(attempt, repeat(_read_xml), images.annotations) if chunk.texts is None else chunk.texts
-    parts = zip(texts, images.annotations, images.paths, contents, pictures, strict=True)
+    parts = zip(texts, images.annotations, images.paths, pictures, strict=True)
     parse = partial(parse_annotation, form=images.form, classes=len(classes))
-    notes = [_annotation(text, xml, path, file, header, parse) for text, xml, path, file, (_, header) in parts]
+    notes = [_annotation(text, xml, path, header, parse) for text, xml, path, (_, header) in parts]
     gone = [note.code == "no xml" for note in notes]
     images = images._replace(annotations=["" if no else xml for xml, no in zip(images.annotations, gone, strict=True)])
     rows = RawAnnotations()
@@ -99,15 +96,15 @@ def look(chunk: Chunk, classes: dict[str, int], most_pixels: int) -> list[Seen]:
     if chunk.stated is None:
         return seen
     headers = [header for _, header in pictures]
-    return list(map(_with_stated, seen, chunk.stated.tolist(), headers, contents, images.paths))
+    return list(map(_with_stated, seen, chunk.stated.tolist(), headers, images.paths))
 
 
-def _with_stated(seen: Seen, stated: list[float], header: Header | None, contents: Outcome, path: str) -> Seen:
+def _with_stated(seen: Seen, stated: list[float], header: Header | None, path: str) -> Seen:
     """Adds what is wrong with the height and width that a table or shards state for an image."""
-    if header is None or isinstance(contents, Exception) or not is_stated(np.array([stated]))[0]:
+    if header is None or not is_stated(np.array([stated]))[0]:
         return seen
     try:
-        check_turned(stated, header[:2], path, lambda: contents)
+        check_turned(stated, header[:2], path, header.orientation > 4)
     except ValueError as error:
         reason = "; ".join(filter(None, (seen.reason, str(error))))
         return seen._replace(codes=seen.codes | {"size turned"}, reason=reason)
@@ -126,7 +123,7 @@ def _read_xml(path: str) -> bytes | None:
     return read_whole(path) if path else None
 
 
-def _picture(contents: Outcome, path: str, most_pixels: int) -> tuple[Seen, Header | None]:
+def _picture(contents: Outcome, path: str, most_pixels: int, turn: bool) -> tuple[Seen, Header | None]:
     nothing = Seen(set(), "", NO_DIGEST, 0, "")
     if isinstance(contents, Exception):
         gone = isinstance(contents, FileNotFoundError | NotADirectoryError) or getattr(contents, "missing", False)
@@ -137,7 +134,7 @@ def _picture(contents: Outcome, path: str, most_pixels: int) -> tuple[Seen, Head
     digest = hashlib.blake2b(contents, digest_size=DIGEST_BYTES).digest()
     seen = nothing._replace(digest=digest, size=len(contents))
     try:
-        header = header_of(contents, path)
+        header = header_of(contents, path).turned(turn)
     except (ValueError, OSError) as error:
         kind, other = kind_of_picture(contents), kind_of_other(contents)
         if kind:
@@ -146,30 +143,15 @@ def _picture(contents: Outcome, path: str, most_pixels: int) -> tuple[Seen, Head
             return seen._replace(codes={"undecodable"}, reason=reason), None
         return seen._replace(codes={"no image"}, reason=f"it is {other}" if other else ""), None
     codes = {"huge"} if header.height * header.width > HUGE_PIXELS else set()
-    if EXIF in contents[:4096] and _is_turned(contents):
+    if header.orientation > 1:
         codes.add("orientation")
     if too_much := excess(contents, header.height * header.width, most_pixels):
         return seen._replace(codes={"undecodable"}, reason=too_much), None
     return seen._replace(codes=codes, damage=find_damage(contents) or ""), header
 
 
-def _is_turned(contents: bytes) -> bool:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow warns of corrupt EXIF data
-            with Image.open(io.BytesIO(contents)) as image:
-                return image.getexif().get(ORIENTATION, 1) in range(2, 9)
-    except (OSError, ValueError, SyntaxError, KeyError, TypeError, struct.error):
-        return False  # nothing reads the EXIF data, and the pixels are not affected
-
-
 def _annotation(
-    text: Outcome | None,
-    xml: str,
-    image: str,
-    contents: Outcome,
-    header: Header | None,
-    parse: Callable[[bytes, str], Objects],
+    text: Outcome | None, xml: str, image: str, header: Header | None, parse: Callable[[bytes, str], Objects]
 ) -> Note:
     if text is None:
         return Note("no xml" if xml else "")
@@ -177,8 +159,8 @@ def _annotation(
         if isinstance(text, Exception):
             raise text
         objects = parse(text, xml)
-        if header is not None and isinstance(contents, bytes):
-            check_turned(objects.size, header[:2], xml, lambda: contents)
+        if header is not None:
+            check_turned(objects.size, header[:2], xml, header.orientation > 4)
     except (OSError, ValueError, FetchError) as error:
         return Note("bad xml", str(error))
     file_name = FILE_NAME.search(text)
@@ -194,24 +176,24 @@ class Doubt(NamedTuple):
     damage: str  # what is wrong with it
 
 
-def recheck_with_tensorflow(doubts: Sequence[Doubt], channels: int, show: bool) -> list[tuple[str, str]]:
+def recheck_with_tensorflow(doubts: Sequence[Doubt], config: DataConfig, show: bool) -> list[tuple[str, str]]:
     """Returns, for each doubt, its code of result.KINDS, "" for none, and the reason. Loads TensorFlow."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        decoded = pool.map(partial(_decode, channels=channels), doubts)
+        decoded = pool.map(partial(_decode, config=config), doubts)
         return list(progress(decoded, len(doubts), "trying the doubtful ones with TensorFlow", "image", show))
 
 
-def _decode(doubt: Doubt, channels: int) -> tuple[str, str]:
+def _decode(doubt: Doubt, config: DataConfig) -> tuple[str, str]:
     import tensorflow as tf
 
-    from tfpipe.data.images.windows import decode_image
+    from tfpipe.data.images.whole import Decoding, decode_image
     from tfpipe.data.runtime.op_errors import reason
 
     contents = doubt.read()
     if isinstance(contents, Exception):
         return "unreadable", str(contents)
     try:
-        decode_image(tf.constant(contents), channels)
+        decode_image(tf.constant(contents), config.num_channels, Decoding.of(config))
     except tf.errors.OpError as error:
         fault = describe(contents, reason(error))
         return "truncated" if any(part in fault.lower() for part in CUT_OFF) else "undecodable", fault

@@ -45,7 +45,7 @@ KINDS = {
     "truncated": Kind("stops", "a JPEG that ends too early; training stops there and names it"),
     "undecodable": Kind("stops", "an image that cannot be decoded; training stops there and names it"),
     "bad xml": Kind("stops", "an XML that cannot be read, is malformed, or lacks a number; training stops there"),
-    "size turned": Kind("stops", "a table or shards state the size of the image turned by EXIF; training stops there"),
+    "size turned": Kind("stops", "the size stated is of the image as EXIF turns it, or not; data.exif has the other"),
     "bad mask": Kind("stops", "a mask that is missing, damaged, or does not fit its image; training stops there"),
     "unknown label": Kind("stops", "a label that is no class; training does not begin"),
     "damaged": Kind("wrong", "a damaged JPEG that can be decoded; trained on, with what may be garbled in it"),
@@ -57,7 +57,7 @@ KINDS = {
     "same contents": Kind("handled", "the same bytes as another image of the split; trained on as any other"),
     "no xml": Kind("handled", "no XML; the whole image is the crop, or, if objects have the labels, there is none"),
     "file name": Kind("handled", 'the XML\'s <filename> is another, or "%s"; its own path counts, not that'),
-    "orientation": Kind("handled", "turned by EXIF; ignored, since boxes were drawn without"),
+    "orientation": Kind("handled", "EXIF says how to turn it; data.exif says whether training does"),
     "huge": Kind("handled", f"more than {HUGE_PIXELS / 1e6:.0f} million pixels; slow, and takes memory"),
     **{code: Kind("handled", meaning) for code, meaning in ODD.items()},
 }

@@ -256,7 +256,7 @@ def _settled(split: Split, items: list[int], seen: list[Seen]) -> list[Seen]:
         if entry.damage
     }
     if doubts:
-        verdicts = recheck_with_tensorflow(list(doubts.values()), split.config.num_channels, show=split.world.rank == 0)
+        verdicts = recheck_with_tensorflow(list(doubts.values()), split.config, show=split.world.rank == 0)
         for number, (code, reason) in zip(doubts, verdicts, strict=True):
             entry = seen[number]
             reasons = "; ".join(filter(None, (entry.reason, reason)))
@@ -287,7 +287,8 @@ def _mask_problem(split: Split, item: int) -> str:
     """Returns why the mask of an image that can be used cannot, with its path; "" if it can."""
     path = split.catalog.annotation(item)
     try:
-        read_mask(split.mask(item), header_of(split.image(item), split.name(item))[:2])
+        header = header_of(split.image(item), split.name(item))
+        read_mask(split.mask(item), header.turned(split.config.turn)[:2])
     except (OSError, ValueError, TfpipeError) as error:
         return f"{path}: {getattr(error, 'strerror', None) or error}"
     return ""

@@ -23,7 +23,8 @@ from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.images.crops import choose_windows, from_first
 from tfpipe.data.images.headers import as_file
-from tfpipe.data.images.windows import decode_image, placed, target_of
+from tfpipe.data.images.whole import Decoding, decode_image
+from tfpipe.data.images.windows import placed, target_of
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import Crops, Encoded, build_batches, crop, read, visit
 from tfpipe.data.runtime.cancellable import Cancellable
@@ -167,7 +168,7 @@ def find_scenes(split: Split, stream: Stream, count: int) -> list[Scene]:
         scenes.append(
             Scene(
                 catalog.paths[item],
-                decode_image(as_file(images.jpeg[number].numpy()), config.num_channels).numpy(),
+                decode_image(as_file(images.jpeg[number].numpy()), config.num_channels, Decoding.of(config)).numpy(),
                 targets.boxes.numpy()[annotated],
                 targets.labels.numpy()[annotated],
                 cut[(windows.images.numpy() == number) & framed].reshape(-1, 4),

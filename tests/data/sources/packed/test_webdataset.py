@@ -193,7 +193,7 @@ def test_members_that_are_not_used_are_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     picture = SAMPLES[0].file
-    members = {"a__jpg": picture, "a__seg__png": picture, "a__cls": b"1", "b__tiff": b"II", "b__cls": b"0"}
+    members = {"a__jpg": picture, "a__seg__png": picture, "a__cls": b"1", "b__psd": b"8BPS", "b__cls": b"0"}
     write(tmp_path / "t.tar", **members, c__JPG=picture, c__png=picture, c__txt=b"text", c__cls=b"0", __DS_Store=b"")
     with tarfile.open(tmp_path / "t.tar", "a") as tar:
         for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE):
@@ -204,7 +204,7 @@ def test_members_that_are_not_used_are_counted(
         label.size = 1
         tar.addfile(label, io.BytesIO(b"0"))
     # A hard link is the image that it links to.
-    kinds = ["1 .png (e.g. c.png)", "1 .seg.png (e.g. a.seg.png)", "1 .tiff (e.g. b.tiff)", "1 .txt (e.g. c.txt)"]
+    kinds = ["1 .png (e.g. c.png)", "1 .psd (e.g. b.psd)", "1 .seg.png (e.g. a.seg.png)", "1 .txt (e.g. c.txt)"]
     kinds += ["1 links (e.g. d.jpg)", "1 names that begin with a dot (e.g. .DS_Store)"]
     kinds += ["1 samples without an image (e.g. b)"]
     for _ in range(2):  # the second time from the stored scan

@@ -77,7 +77,7 @@ class Archive(ScannedSource):
 
     def scan(self, path: Any, size: int, ledger: Ledger) -> Rows:
         alone = len(self.shards_of("train")) == 1
-        return scan_archive(path, size, ledger, show=alone)
+        return scan_archive(path, size, ledger, turn=self.config.turn, show=alone)
 
     def load(self, split: str, world: World) -> tuple[Catalog, Shards]:
         """Loads a split from a scan of its archives.
@@ -100,7 +100,7 @@ class Archive(ScannedSource):
         rows, shards, box_file = images.rows, images.as_shards(labels), config.box_file_for(split)
         if box_file is not None and config.uses_boxes(split):
             store = self._store(images, box_file, split, world)
-            rows = with_box_file(rows, box_file, shards, classes, config.label_source == "object", store)
+            rows = with_box_file(rows, box_file, shards, classes, config, store)
         numbers = {name: number for number, name in enumerate(classes)}
         catalog = catalog_of(config, split, rows, Classes(classes, numbers), self.display_name, labels)
         catalog.ledger.update(ledger)
@@ -172,8 +172,8 @@ class Noted(NamedTuple):
     xmls: list[Member]
 
 
-def scan_archive(path: Path, size: int, ledger: Ledger, *, show: bool = False) -> Rows:
-    """Returns the images of an archive, sorted by path; counts in `ledger` what is not used.
+def scan_archive(path: Path, size: int, ledger: Ledger, *, turn: bool = False, show: bool = False) -> Rows:
+    """Returns the images of an archive, sorted by path; counts in `ledger` what is not used. `turn` is as of size_of.
 
     Tar files within it are read in several threads; `show` shows their progress. Raises OSError, and ValueError if the
     archive, or one within it, is cut off or damaged, or holds two files of one name.
@@ -208,7 +208,7 @@ def scan_archive(path: Path, size: int, ledger: Ledger, *, show: bool = False) -
     twice = next((name for (name, *_), (other, *_) in pairwise(images) if name == other), None)
     if twice is not None:
         raise ValueError(f"two files are named {twice}: remove one of them, so that it is clear which one counts")
-    return _with_boxes(path, images, noted.xmls, ledger, show)
+    return _with_boxes(path, Noted(images, noted.xmls), ledger, turn, show)
 
 
 def _sort(members: Iterable[Member], folder: str, noted: Noted, archives: list[Member], ledger: Ledger) -> None:
@@ -240,10 +240,9 @@ def _sort(members: Iterable[Member], folder: str, noted: Noted, archives: list[M
             ledger.add(why_left_out(name[base:], is_folder=False), name)
 
 
-def _with_boxes(
-    path: Path, images: Sequence[tuple[str, int, int, int, int]], xmls: Sequence[Member], ledger: Ledger, show: bool
-) -> Rows:
+def _with_boxes(path: Path, noted: Noted, ledger: Ledger, turn: bool, show: bool) -> Rows:
     """Returns images with the boxes of the XMLs of their name; counts XMLs of no image."""
+    images, xmls = noted
     names = [name for name, *_ in images]
     sizes, boxes = np.ones((len(images), 2), np.float32), dict[int, Objects]()
     with path.open("rb") as file:
@@ -252,7 +251,7 @@ def _with_boxes(
             sizes[item] = boxes[item].size
         image_boxes = [(item, objects.boxes, objects.names) for item, objects in sorted(boxes.items())]
         rows = rows_of(path, images, map(folder_of, names), image_boxes, sizes)
-        return rows.measured(lambda items: [size_of(file, Member(*images[item])) for item in items])
+        return rows.measured(lambda items: [size_of(file, Member(*images[item]), turn) for item in items])
 
 
 def _owners(images: Sequence[str], xmls: Sequence[Member], ledger: Ledger) -> Iterator[tuple[int, Member]]:

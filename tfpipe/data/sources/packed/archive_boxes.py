@@ -14,6 +14,7 @@ from typing import IO
 
 import numpy as np
 
+from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.catalog.box_tables import find_images, read_box_table
@@ -39,20 +40,21 @@ BUFFER_BYTES = 2**20
 
 
 def with_box_file(
-    rows: Rows, file: Path, shards: Shards, classes: Sequence[str], by_object: bool, store: TableStore
+    rows: Rows, file: Path, shards: Shards, classes: Sequence[str], config: DataConfig, store: TableStore
 ) -> Rows:
     """Returns images, which are in `shards`, with the boxes that a file has of them; every rank must call.
 
-    The file's entries go by the images' base names without extension. `by_object` is whether objects, not images, have
-    the labels; `store` is of the archives and the file. Sizes of images that the file does not state are read from the
-    images. Raises ConfigError if the file cannot be read or is damaged, or an entry may be of several images.
+    The file's entries go by the images' base names without extension. `store` is of the archives and the file. Sizes of
+    images that the file does not state are read from the images. Raises ConfigError if the file cannot be read or is
+    damaged, or an entry may be of several images.
     """
+    by_object = config.label_source == "object"
 
     def make(world: World) -> StoredTable:
         read = world.from_rank0(lambda: _read(file, rows, classes, by_object))
 
         def sizes_of(items: list[int]) -> list[Sequence[float]]:
-            return [shards.header(item, rows.names[item])[:2] for item in items]
+            return [shards.header(item, rows.names[item]).turned(config.turn)[:2] for item in items]
 
         def measure(items: list[int]) -> list[Sequence[float]]:
             return world.share(items, lambda share: rows.read_sizes(share, sizes_of, show=world.rank == 0))
@@ -66,6 +68,7 @@ def with_box_file(
         "the images": FileList.of(rows.names).digest,
         "the classes": list(classes),
         "labels of objects": by_object,
+        **config.stored_exif,
     }
     table = store.table("objects", {**settings, "columns": 3}, make, shared=True)
     assert table is not None, "boxes are always read"

@@ -275,5 +275,6 @@ def about_of(split: Split, kind: str, jpeg: dict[str, Any] | None) -> dict[str, 
         "label_source": "object" if (catalog.labels == BY_OBJECT).any() else config.label_source,
         "labels and boxes": content.hexdigest(),
         "jpeg": jpeg,
+        **config.stored_exif,
         **pixels,
     }

@@ -65,9 +65,9 @@ def read_member(file: IO[bytes], member: Member) -> bytes:
     return inflate(contents, member.inflated, member.checksum) if member.inflated else contents
 
 
-def size_of(file: IO[bytes], image: Member) -> Sequence[int]:
-    """Returns the height and the width that an image's header states; raises ValueError or OSError."""
-    return header_of(read_member(file, image), image.name)[:2]
+def size_of(file: IO[bytes], image: Member, turn: bool) -> Sequence[int]:
+    """Returns an image's height and width, with `turn` as EXIF turns it; raises ValueError or OSError."""
+    return header_of(read_member(file, image), image.name).turned(turn)[:2]
 
 
 def tar_members(file: IO[bytes], start: int, end: int, ledger: Ledger, *, links: bool = True) -> Iterator[Member]:

@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.images.windows import decode_image
+from tfpipe.data.images.by_pillow import ByPillow
+from tfpipe.data.images.whole import Decoding, decode_image
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.sources.packed.shards import CUT, Shards
 from tfpipe.errors import TfpipeError
@@ -120,7 +121,7 @@ def _addresses_of(contents: list[bytes]) -> tuple[np.ndarray, object]:
 def _decode_by_tensorflow(jpeg: bytes, shape: tuple[int, int, int]) -> np.ndarray:
     """Decodes a JPEG of a kind that C refuses (uint8 [*shape]). Raises ValueError for damage, or another size."""
     try:
-        decoded = decode_image(tf.constant(jpeg), shape[2]).numpy()
+        decoded = decode_image(tf.constant(jpeg), shape[2], Decoding(turn=False, by_pillow=ByPillow().decode)).numpy()
     except tf.errors.OpError as error:
         raise ValueError(reason(error)) from error
     if decoded.shape != shape:

@@ -80,7 +80,7 @@ class ScannedSource(Stored):
     @property
     def settings(self) -> dict[str, Any]:
         """Config keys that a scan depends on, and their values."""
-        return {"the form of a scan": FORM}
+        return {"the form of a scan": FORM, **self.config.stored_exif}
 
     def typed(self, rows: Rows) -> Rows:
         """Gives further columns their types, once all shards are scanned; raises ConfigError if one has none."""

@@ -164,6 +164,8 @@ def _check_config(manifest: dict[str, Any], config: DataConfig, split: str, fold
     if config.classes is not None:
         packed["data.classes"] = manifest["classes"]
         expected["data.classes"] = list(class_table(config, FileList.of([])))
+    if manifest["kind"] != "original" or config.uses_boxes(split):  # boxes were drawn on turned images, or on others
+        packed["data.exif"], expected["data.exif"] = manifest.get("data.exif", "ignore"), config.exif
     if manifest["kind"] not in WHOLE:
         packed |= {"data.fit": "stretch"} | manifest  # packs of earlier versions have no other
         expected |= pixel_keys(config, split)

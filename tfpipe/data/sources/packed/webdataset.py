@@ -77,7 +77,7 @@ class WebDataset(ScannedSource):
         return rows._replace(more={**rows.more, **more})
 
     def scan(self, path: AnyPath, size: int, ledger: Ledger) -> Rows:
-        return scan_tar(path, size, self.about.columns, ledger)
+        return scan_tar(path, size, self.about.columns, ledger, self.config.turn)
 
     def load(self, split: str, world: World) -> tuple[Catalog, Shards]:
         """Loads a split from a scan of its shards.
@@ -123,8 +123,8 @@ class WebDataset(ScannedSource):
         return images.rows._replace(column="box_labels" if self.config.label_source == "object" else "label")
 
 
-def scan_tar(path: AnyPath, size: int, columns: Columns, ledger: Ledger) -> Rows:
-    """Returns the images of a tar file, in its order; counts in `ledger` what is not used.
+def scan_tar(path: AnyPath, size: int, columns: Columns, ledger: Ledger, turn: bool = False) -> Rows:
+    """Returns the images of a tar file, in its order; counts in `ledger` what is not used. `turn` is as of size_of.
 
     Raises OSError, or ValueError if it is no tar file, a member or a header is damaged, or the file was cut off.
     """
@@ -142,7 +142,7 @@ def scan_tar(path: AnyPath, size: int, columns: Columns, ledger: Ledger) -> Rows
             more[name][:] = [values[number] for values in extra]
         objects = list(zip(range(len(images)), boxes, box_labels, strict=True))
         rows = rows_of(path, images, labels, objects, np.array(sizes, np.float32).reshape(-1, 2), more)
-        return rows.measured(lambda items: [size_of(file, images[item]) for item in items])
+        return rows.measured(lambda items: [size_of(file, images[item], turn) for item in items])
 
 
 def samples(

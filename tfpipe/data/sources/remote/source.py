@@ -28,9 +28,9 @@ LISTED_TOGETHER = 256
 class UrlStorage(Storage):
     """Files behind URLs."""
 
-    def __init__(self, remote: Remote, folders: Sequence[str]) -> None:
+    def __init__(self, remote: Remote, folders: Sequence[str], turn: bool = False) -> None:
         """Fetches as `remote` says; the URLs are in `folders`. Raises ConfigError as Fetcher does, when first used."""
-        self._remote, self._folders = remote, tuple(folders)
+        self._remote, self._folders, self._turn = remote, tuple(folders), turn
 
     def fetcher(self) -> Fetcher:
         """Returns the client; storages with equal settings and schemes share it and its connections."""
@@ -52,7 +52,7 @@ class UrlStorage(Storage):
         headers = [None if isinstance(start, FetchError) else jpeg_header(start) for start in starts]
         return np.array(
             [
-                (header or header_of(self.contents([path])[0] or b"", path))[:2]
+                (header or header_of(self.contents([path])[0] or b"", path)).turned(self._turn)[:2]
                 for path, header in zip(paths, headers, strict=True)
             ],
             np.float32,
@@ -68,7 +68,7 @@ class UrlSplit(Split):
 
     @cached_property
     def storage(self) -> UrlStorage:
-        return UrlStorage(self.config.remote, self.catalog.paths.folders)
+        return UrlStorage(self.config.remote, self.catalog.paths.folders, self.config.turn)
 
     def image(self, item: int) -> bytes:
         return self.storage.contents([self.catalog.paths[item]])[0] or b""
@@ -84,13 +84,11 @@ class UrlSplit(Split):
             files = self.storage.contents([*(catalog.paths[item] for item in items), *annotations])
         except FetchError as error:
             raise ValueError(str(error)) from None
-        headers = [jpeg_header(file or b"") for file in files[: len(items)]]
         texts = files[len(items) :]
         paths = ["" if text is None else path for path, text in zip(annotations, texts, strict=True)]
         return Loaded(
             # dtype object, since NumPy's byte strings lose trailing zeros.
             np.array([file or b"" for file in files[: len(items)]], object),
-            np.array([(0, 0) if header is None else header[:2] for header in headers], np.int32),
             np.array([text or b"" for text in texts], object),
             np.array(paths, object),
         )

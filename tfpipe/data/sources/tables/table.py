@@ -175,7 +175,8 @@ class Table(BaseSource):
         def sizes_of(items: list[int]) -> Sequence[Sequence[float]]:
             if storage is not None:
                 return storage.sizes([rows.names[item] for item in items]).tolist()
-            return [header_of(images.contents(item), rows.origin(item))[:2] for item in items]
+            headers = (header_of(images.contents(item), rows.origin(item)) for item in items)
+            return [header.turned(self.config.turn)[:2] for header in headers]
 
         return rows.read_sizes(items, sizes_of, show=show)
 

@@ -1,0 +1,108 @@
+"""Images that Pillow opens, of every format, and EXIF's orientation, by which a viewer turns them."""
+
+import io
+import logging
+import struct
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from functools import cache
+from typing import IO
+
+import numpy as np
+from PIL import Image
+
+from tfpipe.native import core
+
+logger = logging.getLogger(__name__)
+
+# HEIF only where pillow-heif is installed.
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "AVIF", "JPEG2000", "PPM", "HEIF")
+# What Pillow raises for damaged files, besides OSError.
+DAMAGED = (ValueError, SyntaxError, EOFError, LookupError, TypeError, ArithmeticError, struct.error)
+NO_IMAGE = "it is no "  # begins the message on contents that are none
+EXIF = b"Exif\0\0"  # begins a JPEG's
+
+
+@cache
+def formats() -> tuple[str, ...]:
+    """Returns those of FORMATS that are opened here."""
+    with suppress(ImportError):
+        from pillow_heif import register_heif_opener
+
+        register_heif_opener()
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
+
+
+def turned(pixels: np.ndarray, orientation: int) -> np.ndarray:
+    """Returns pixels [height, width, ...] as EXIF turns them."""
+    pixels = pixels.swapaxes(0, 1) if orientation > 4 else pixels
+    pixels = pixels[::-1] if orientation in (3, 4, 7, 8) else pixels
+    return pixels[:, ::-1] if orientation in (2, 3, 6, 7) else pixels
+
+
+def open_image(file: str | IO[bytes], path: str) -> Image.Image:
+    """Opens an image in one of FORMATS, which a path or an open file has; the caller closes it.
+
+    Raises ValueError, which names `path`, if it is none, or too large to decode; OSError if it cannot be read.
+    """
+    try:
+        return Image.open(file, formats=formats())
+    except Image.DecompressionBombError as error:
+        raise ValueError(f"{path} is too large: {error}") from error
+    except (OSError, *DAMAGED) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # an error of the file system, not of the contents
+            raise
+        raise ValueError(f"{path} is no {', '.join(formats()[:-1])} or {formats()[-1]} image") from error
+
+
+def orientation_of(image: Image.Image) -> int:
+    """Returns EXIF's orientation, 1 to 8, of an image that was just opened. Pillow turns a TIFF and a HEIF itself."""
+    exif = b"" if image.format in ("TIFF", "HEIF") else image.info.get("exif") or b""
+    return core().orientation(exif if exif.startswith(EXIF) else EXIF + exif)
+
+
+class ByPillow:
+    """A decoder that logs how many images it decodes, and in what time: the first one, and each tenfold number."""
+
+    def __init__(self) -> None:
+        self._lock, self._count, self._seconds = threading.Lock(), Counter[str](), 0.0
+
+    def decode(self, contents: bytes, channels: int, turn: bool) -> np.ndarray:
+        """Returns what `decode` does."""
+        begun_s = time.thread_time()
+        pixels, kind = decode(contents, channels, turn)
+        with self._lock:
+            self._count[kind] += 1
+            self._seconds += time.thread_time() - begun_s
+            count = self._count.total()
+            if count == 10 ** (len(str(count)) - 1):
+                kinds = ", ".join(f"{number} {kind}" for kind, number in self._count.most_common())
+                mean_ms = 1000 * self._seconds / count
+                logger.info("Pillow decodes what no faster decoder does: %s so far, %.1f ms each", kinds, mean_ms)
+        return pixels
+
+
+def decode(contents: bytes, channels: int, turn: bool = False) -> tuple[np.ndarray, str]:
+    """Returns an image, uint8 [height, width, channels], and its format; with `turn` the image as EXIF turns it.
+
+    It is the first of several images; its alpha is left out, and the lower 8 of 16 bits. Raises ValueError for damage,
+    and for levels of 32 bits or of floats, of which the file does not say which is white.
+    """
+    with open_image(io.BytesIO(contents), "it") as image:
+        kind, orientation = image.format or "", orientation_of(image)
+        try:
+            image.load()
+        except (OSError, *DAMAGED) as error:
+            raise ValueError(f"a damaged {kind}: {error}") from error
+        if image.mode in ("I", "F"):
+            raise ValueError(f"a {kind} of mode {image.mode}, whose levels have no stated range")
+        plain: Image.Image = image
+        if image.mode.startswith("I;16"):
+            plain = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))  # Pillow makes white of most levels
+        pixels = np.asarray(plain.convert("RGB").convert("RGB" if channels == 3 else "L"))
+        pixels = pixels.reshape(*plain.size[::-1], channels)
+        # An AVIF's orientation is part of its format, and no wish of its EXIF.
+        return turned(pixels, orientation) if turn or kind == "AVIF" else pixels, kind
