@@ -32,6 +32,7 @@ BATCHES = 24  # of a run; an epoch has 12
 RUNS = 25 if os.environ.get("TFPIPE_TESTS") == "full" else 1  # for each of the nine ways
 CONSUMERS = {"for": Consumer, "torch": Torch, "StatefulDataLoader": Stateful, "JAX": Jax, "JAX, sharded": Sharded}
 SOURCES = ("files", "packed", "tar")
+pytestmark = pytest.mark.timeout(3600)  # 25 runs take ten minutes on a slow machine
 
 
 @pytest.fixture(scope="module")
