@@ -26,7 +26,9 @@ from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.index import build_index
 
-weights = st.lists(st.floats(0.1, 20), min_size=1, max_size=5).map(tuple)
+weights = (
+    st.lists(st.floats(0.05, 20), min_size=1, max_size=5).filter(lambda some: min(some) * SLOTS >= sum(some)).map(tuple)
+)
 
 
 @st.composite

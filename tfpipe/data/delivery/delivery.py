@@ -61,8 +61,7 @@ class Delivery:
         self.batches: Batches | None = None
         self.taker: Taker | None = None
         self._finder: Dropped | None = None
-        # A config that sets the key knows of it.
-        self._warns_of_exif = "exif" not in epochs.data.config.model_fields_set
+        self._warns_of_exif = "exif" not in epochs.data.config.model_fields_set  # a config that has it knows of it
 
     def opened(self) -> Batches:
         """Returns the batches; builds the pipeline if it is not open."""

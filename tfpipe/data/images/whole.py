@@ -92,13 +92,12 @@ def decode_image(contents: tf.Tensor, channels: int, how: Decoding) -> tf.Tensor
         jpeg = tf.cond(inks, lambda: tf.strings.join([START_OF_IMAGE, ADOBE, rest()]), lambda: contents)
         decode = partial(tf.io.decode_jpeg, jpeg, dct_method=DCT)
         pixels = decode(3) if channels == 3 else tf.cond(inks, lambda: _gray(decode(3)), lambda: decode(1))
-        return _by_python(_turned, [pixels, contents], tf.uint8, 3) if how.turn else pixels
+        if not how.turn:
+            return pixels
+        by_exif = lambda pixels, contents: turned(pixels, header_of(contents, "it").orientation)  # noqa: E731
+        return _by_python(by_exif, [pixels, contents], tf.uint8, 3)
 
     return tf.cond(tf.io.is_jpeg(contents), decode_jpeg, lambda: _decode_other(contents, channels, how))
-
-
-def _turned(pixels: np.ndarray, contents: bytes) -> np.ndarray:
-    return turned(pixels, header_of(contents, "it").orientation)
 
 
 def _decode_other(contents: tf.Tensor, channels: int, how: Decoding) -> tf.Tensor:

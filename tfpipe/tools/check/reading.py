@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import repeat
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -178,22 +178,24 @@ class Doubt(NamedTuple):
 
 def recheck_with_tensorflow(doubts: Sequence[Doubt], config: DataConfig, show: bool) -> list[tuple[str, str]]:
     """Returns, for each doubt, its code of result.KINDS, "" for none, and the reason. Loads TensorFlow."""
+    from tfpipe.data.images.whole import Decoding
+
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        decoded = pool.map(partial(_decode, config=config), doubts)
+        decoded = pool.map(partial(_decode, channels=config.num_channels, how=Decoding.of(config)), doubts)
         return list(progress(decoded, len(doubts), "trying the doubtful ones with TensorFlow", "image", show))
 
 
-def _decode(doubt: Doubt, config: DataConfig) -> tuple[str, str]:
+def _decode(doubt: Doubt, channels: int, how: Any) -> tuple[str, str]:
     import tensorflow as tf
 
-    from tfpipe.data.images.whole import Decoding, decode_image
+    from tfpipe.data.images.whole import decode_image
     from tfpipe.data.runtime.op_errors import reason
 
     contents = doubt.read()
     if isinstance(contents, Exception):
         return "unreadable", str(contents)
     try:
-        decode_image(tf.constant(contents), config.num_channels, Decoding.of(config))
+        decode_image(tf.constant(contents), channels, how)
     except tf.errors.OpError as error:
         fault = describe(contents, reason(error))
         return "truncated" if any(part in fault.lower() for part in CUT_OFF) else "undecodable", fault

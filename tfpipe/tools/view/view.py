@@ -158,7 +158,8 @@ def find_scenes(split: Split, stream: Stream, count: int) -> list[Scene]:
     targets = find_targets(catalog)(images, images.size)
     chosen = choose_windows(targets, images.size, images.visit.position, config, catalog.split, split.crops_objects)
     windows = from_first(chosen, images.visit.first_crop)
-    framed, cut = _framed(split), _visible(windows.windows.numpy(), config, catalog.split)
+    cut = _visible(windows.windows.numpy(), config, catalog.split)
+    framed, how = _framed(split), Decoding.of(config)
     scenes = []
     for number, position in enumerate(images.visit.position.numpy()):
         item, _ = catalog.image_and_box(int(images.visit.item[number]))
@@ -168,7 +169,7 @@ def find_scenes(split: Split, stream: Stream, count: int) -> list[Scene]:
         scenes.append(
             Scene(
                 catalog.paths[item],
-                decode_image(as_file(images.jpeg[number].numpy()), config.num_channels, Decoding.of(config)).numpy(),
+                decode_image(as_file(images.jpeg[number].numpy()), config.num_channels, how).numpy(),
                 targets.boxes.numpy()[annotated],
                 targets.labels.numpy()[annotated],
                 cut[(windows.images.numpy() == number) & framed].reshape(-1, 4),
