@@ -1,7 +1,7 @@
 """Whole images of any format, and their sizes, in graph: by TensorFlow's ops, and by Pillow what these do not decode.
 
-JPEGs, PNGs and still WebPs are TensorFlow's: it decodes them as Pillow does, without Python. A process of
-`data.service` has no Python, and decodes no others.
+JPEGs, PNGs and still WebPs are TensorFlow's: it decodes them as Pillow does, without Python, of which the others take
+0.1 to 0.35 ms an image with the GIL. A process of `data.service` has no Python, and decodes no others.
 """
 
 from collections.abc import Callable

@@ -34,19 +34,27 @@ struct tfpipe_crop *turn_crops(tfpipe_scratch *scratch, const struct tfpipe_crop
     return stored;
 }
 
+/* Copies `count` pixels to `out`, one after the other, of which the next lies `step` bytes from the one before. */
+static void gather(uint8_t *out, const uint8_t *in, ptrdiff_t step, int count, int channels) {
+    if (channels == 3)
+        for (int i = 0; i < count; i++, in += step, out += 3) out[0] = in[0], out[1] = in[1], out[2] = in[2];
+    else
+        for (int i = 0; i < count; i++, in += step) out[i] = *in;
+}
+
 void turn_pixels(const struct tfpipe_crop *shown, const struct tfpipe_crop *stored, int count, int channels,
                  int orientation) {
     const int swapped = is_swapped(orientation);
     for (; count > 0; count--, shown++, stored++) {
-        for (int y = 0; y < shown->height; y++) {
-            uint8_t *out = shown->out + (size_t)y * shown->pitch;
-            for (int i = 0; i < shown->width; i++, out += channels) {
-                const int x = shown->mirrored ? shown->width - 1 - i : i;
-                int row = swapped ? x : y, column = swapped ? y : x;
-                if (is_reversed(orientation, 0)) row = stored->height - 1 - row;
-                if (is_reversed(orientation, 1)) column = stored->width - 1 - column;
-                memcpy(out, stored->out + (size_t)row * stored->pitch + (size_t)(column * channels), (size_t)channels);
-            }
-        }
+        /* Bytes from a stored pixel to that of the next row, and of the next column, on the screen. */
+        const ptrdiff_t pitch = (ptrdiff_t)stored->pitch, strides[2] = {pitch, channels};
+        const ptrdiff_t signs[2] = {is_reversed(orientation, 0) ? -1 : 1, is_reversed(orientation, 1) ? -1 : 1};
+        const ptrdiff_t down = signs[swapped] * strides[swapped], right = signs[!swapped] * strides[!swapped];
+        const uint8_t *first = stored->out + (signs[0] < 0 ? (stored->height - 1) * pitch : 0) +
+                               (signs[1] < 0 ? (stored->width - 1) * channels : 0);
+        if (shown->mirrored) first += (shown->width - 1) * right;
+        for (int y = 0; y < shown->height; y++)
+            gather(shown->out + (size_t)y * shown->pitch, first + y * down, shown->mirrored ? -right : right,
+                   shown->width, channels);
     }
 }
