@@ -123,7 +123,7 @@ class DataConfig(Section):
     state half a billion, which take 10 seconds and 3 GB. The default is as many as TensorFlow decodes in colour."""
     exif: Literal["ignore", "apply"] = "ignore"
     """Orientation that a camera wrote into a photograph's EXIF. "ignore": pixels are as they are stored, as ImageNet's
-    boxes were drawn on them; the log says when an image comes that EXIF turns. "apply": images are turned, as viewers
+    boxes were drawn on them; the log says when a JPEG comes that EXIF turns. "apply": images are turned, as viewers
     and most tools for annotation do: sizes, boxes and masks are those of the turned image."""
     num_channels: Literal[1, 3] = 3
     """1: grayscale, 3: RGB."""

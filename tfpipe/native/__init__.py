@@ -174,7 +174,7 @@ class Core:
             raise MemoryError("no memory to mirror crops")
 
     def unturned(self) -> bool:
-        """Returns whether a JPEG was decoded, since the process began, that EXIF turns and `data.exif` does not."""
+        """Returns whether a JPEG was decoded, since this was last asked, that EXIF turns and `data.exif` does not."""
         return bool(self._library.tfpipe_unturned())
 
     def record(self, capacity: int) -> None:

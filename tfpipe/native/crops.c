@@ -54,7 +54,7 @@ void tfpipe_apply_exif(tfpipe_scratch *scratch, int turn) { scratch->turn = turn
 
 static atomic_int unturned;
 
-int tfpipe_unturned(void) { return atomic_load_explicit(&unturned, memory_order_relaxed); }
+int tfpipe_unturned(void) { return atomic_exchange_explicit(&unturned, 0, memory_order_relaxed); }
 
 int64_t tfpipe_now_ns(void) {
     struct timespec now;

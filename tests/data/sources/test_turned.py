@@ -14,9 +14,10 @@ from tests.support.batches import crops, elements
 from tests.support.images import encoded, picture, turned
 from tests.support.routes import HEIGHT, SMALL, WIDTH, Sample, samples
 from tests.support.sources import WRITERS, write_source
-from tfpipe import World, build_dataset
+from tfpipe import Loader, World, build_dataset
 from tfpipe.config import make_config
 from tfpipe.errors import ConfigError
+from tfpipe.native import core
 from tfpipe.prepare.index import build_index
 
 # Between a crop that is turned and one of turned pixels, which are resized in another order; and of a JPEG of it.
@@ -89,6 +90,23 @@ def test_what_is_stored_of_turned_images_serves_no_others(tmp_path: Path, monkey
     packed = write_source("packed", tmp_path / "packed", stored)
     with pytest.raises(ConfigError, match=r'data\.exif: "apply" packed, "ignore" in the config'):
         crops_of({**packed, "exif": "ignore"})
+
+
+@pytest.mark.parametrize("exif", [None, "ignore", "apply"])
+def test_only_a_config_that_does_not_say_warns_of_turned_images_and_once(
+    exif: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stored, upright = pairs()
+    for name, chosen in (("stored", stored), ("upright", upright)):
+        chosen = [sample for number, sample in enumerate(chosen) if number % 8 < 4]  # the size stated is both's
+        data = write_source("filelist", tmp_path / name, chosen) | ({} if exif is None else {"exif": exif})
+        core().unturned()  # forgets those of other tests
+        caplog.clear()
+        with Loader(make_config({"data": data})) as loader:
+            for _ in range(6):
+                next(loader)
+        warned = [line for line in caplog.messages if "EXIF turns some" in line]
+        assert len(warned) == (name == "stored" and exif is None)
 
 
 def test_a_mask_is_of_the_turned_image(tmp_path: Path) -> None:

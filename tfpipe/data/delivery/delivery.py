@@ -20,8 +20,8 @@ from tfpipe.native import core
 
 logger = logging.getLogger(__name__)
 TURNED = (
-    "%s data: EXIF turns some of the images, which are taken as they are stored, as ImageNet's are: set data.exif to "
-    '"apply" to turn them, and their boxes, or to "ignore"'
+    "EXIF turns some of the images that this process decodes, which are taken as they are stored, as ImageNet's are: "
+    'set data.exif to "apply" to turn them, and their boxes, or to "ignore" if they are meant so'
 )
 Open = Callable[[Stream], Batches]
 
@@ -96,7 +96,7 @@ class Delivery:
         self._epochs.progress.add(batch.positions)
         if self._warns_of_exif and core().unturned():
             self._warns_of_exif = False
-            logger.warning(TURNED, self._epochs.data.catalog.split)
+            logger.warning(TURNED)
         if self._finder is not None:
             self.dropped.add(self._finder.add(batch.positions.numpy()))
             self.dropped.check()
