@@ -355,6 +355,6 @@ def test_a_mistake_that_only_one_rank_meets_is_said_by_it(sample: SampleData, tm
     script = '[ "$OMPI_COMM_WORLD_RANK" = 1 ] && list=/no/list; exec "$@" --set "data.train_filelist=${list:-$LIST}"'
     command = ("bash", "-c", script, "bash", sys.executable, ROOT / "train.py", "-c", path, "-l", tmp_path / "run")
     done = run_ranks(2, *command, LIST=str(sample.train))
-    assert done.code == 2
+    assert done.code == 2, done.err
     (said,) = [line for line in done.err.splitlines() if line.startswith("tfpipe: error:")]
     assert said.startswith("tfpipe: error: rank 1: cannot read the filelist /no/list")

@@ -41,6 +41,8 @@ def test_a_step_is_split_exactly(clock: Clock, meter: Meter) -> None:
     meter.begin_epoch(1)
     with meter.calling():
         clock.now_s += 0.25
+        with meter.leaving_out():  # a trace that begins
+            clock.now_s += 8
         with meter.spending("one"):
             clock.now_s += 0.125
     clock.now_s += 0.125  # Keras' loop

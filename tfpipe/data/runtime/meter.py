@@ -83,7 +83,7 @@ class Meter:
         """Seconds spent in callbacks since the start, by the names given to `spending`."""
         self._delayed_s: float | None = None
         self._ended_s = clock()
-        self._callbacks_s = 0.0
+        self._callbacks_s = self._left_out_s = 0.0
         self.restart()
 
     def restart(self) -> None:
@@ -94,7 +94,7 @@ class Meter:
 
     def begin_epoch(self, epoch: int) -> None:
         """Begins an epoch, counted from 1: the next step's time counts from now."""
-        self.epoch, self._ended_s, self._callbacks_s = epoch, self.clock(), 0.0
+        self.epoch, self._ended_s, self._callbacks_s, self._left_out_s = epoch, self.clock(), 0.0, 0.0
 
     def take(
         self, next_batch: Callable[[], T], timing: Callable[[T], tuple[float, float] | None] = lambda _: None
@@ -131,6 +131,17 @@ class Meter:
             self._callbacks_s += self.clock() - max(began_s, self._ended_s)
 
     @contextmanager
+    def leaving_out(self) -> Iterator[None]:
+        """Leaves the time within `with`, which lies in a callback, out of the step: that of a measurement itself."""
+        began_s = self.clock()
+        try:
+            yield
+        finally:
+            spent_s = self.clock() - began_s
+            self._left_out_s += spent_s
+            self._callbacks_s -= spent_s
+
+    @contextmanager
     def spending(self, name: str) -> Iterator[None]:
         """Adds the time within `with`, which lies in a callback, to `spent_s`."""
         began_s = self.clock()
@@ -153,7 +164,7 @@ class Meter:
         self.recent_s.append(now_s - self.open.since_s)
         self.open = None
         self.last = Times(
-            now_s - self._ended_s,
+            now_s - self._ended_s - self._left_out_s,
             self._wait_s,
             self._transfer_s,
             now_s - self._taken_s,
@@ -162,7 +173,7 @@ class Meter:
             self._delay_s,
         )
         self.steps += 1
-        self._ended_s, self._callbacks_s = now_s, 0.0
+        self._ended_s, self._callbacks_s, self._left_out_s = now_s, 0.0, 0.0
         return self.last
 
     def stats(self, batch_size: int, iterator: Iterator[Any] | None, names: Sequence[str]) -> dict[str, Any]:

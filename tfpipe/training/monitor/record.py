@@ -161,21 +161,26 @@ class Display(RunCallback):
 
 
 class Profile(RunCallback):
-    """Reports steps to a tracer; comes first, so that a traced step does not include the other callbacks."""
+    """Reports steps to a tracer; comes first, so that a traced step does not include the other callbacks.
+
+    A trace's start and end take seconds on a busy machine, which are no part of the steps that it is to explain.
+    """
 
     def __init__(self, tracer: Tracer) -> None:
         super().__init__()
         self.tracer, self.asked = tracer, (tracer.window.first, tracer.window.end - 1)
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
-        self.tracer.begin()
+        with self.model.meter.leaving_out():
+            self.tracer.begin()
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         meter = self.model.meter
         last, taken_s = meter.last, meter.taken_at_s
         began_s = taken_s - last.wait_s - last.transfer_s
         times_s = (began_s, taken_s - last.delay_s, taken_s, taken_s + last.busy_s, last.reduce_s)
-        self.tracer.end(TracedBatch(meter.steps - 1, *times_s, self.model.positions.numpy()))
+        with meter.leaving_out():
+            self.tracer.end(TracedBatch(meter.steps - 1, *times_s, self.model.positions.numpy()))
         if self.tracer.steps == self.tracer.window.end:
             logger.info("steps %d to %d are traced in %s", *self.asked, self.tracer.folder)
 
