@@ -46,7 +46,8 @@ def draw_mix(mix: Mix, seed: int, first: tf.Tensor, shape: tf.Tensor) -> Draw:
         first: int64 [2], stream position and crop number of the batch's first crop.
         shape: int32 [2], height and width of the crops.
     """
-    applied, switch, *centre, first_u, second_u = tf.unstack(_uniform(6, SEEDS + 2 * seed, first))
+    uniform = tf.random.stateless_uniform([6], crop_seeds(SEEDS + 2 * seed, *tf.unstack(first)), dtype=tf.float64)
+    applied, switch, *centre, first_u, second_u = tf.unstack(uniform)
     cut = tf.constant(mix.mixup is None) if None in (mix.mixup, mix.cutmix) else switch < mix.switch_prob
     alpha = tf.where(cut, *(tf.constant(alpha or 1.0, tf.float64) for alpha in (mix.cutmix, mix.mixup)))
     share = _beta(alpha, crop_seeds(SEEDS + 2 * seed + 1, *tf.unstack(first)), tf.stack([first_u, second_u]))
@@ -54,11 +55,6 @@ def draw_mix(mix: Mix, seed: int, first: tf.Tensor, shape: tf.Tensor) -> Draw:
     weight = tf.where(cut, 0, tf.cast(tf.round(share * WHOLE), tf.int32))
     box = tf.where(cut, _box(share, tf.stack(centre), shape), tf.concat([[0, 0], shape], 0))
     return Draw(box, tf.where(applied < mix.prob, weight, WHOLE))
-
-
-def _uniform(count: int, seed: int, first: tf.Tensor) -> tf.Tensor:
-    """Returns float64 [count] in [0, 1)."""
-    return tf.random.stateless_uniform([count], crop_seeds(seed, *tf.unstack(first)), dtype=tf.float64)
 
 
 def _beta(alpha: tf.Tensor, seed: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:

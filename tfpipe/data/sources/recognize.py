@@ -121,9 +121,10 @@ def _folder(path: Path, split: str, labelled: bool) -> dict[str, Any]:
     records = [name for name in files if ("-of-" in name and not name.endswith(TABLES)) or name.endswith(RECORDS)]
     if records and any(f"{prefix}.json" in files for prefix in PREFIX.values()):
         return _source("packed", path)
+    archives = _ending(files, *ARCHIVES)
     by_kind = {
         "tfrecord": records,
-        **_archives(path, _ending(files, *ARCHIVES)),
+        **({_kind_of_archive(path / archives[0]): archives} if archives else {}),
         "table": [name for name in _ending(files, *TABLES) if not name.endswith("index.parquet")],
         "coco": [name for name in _ending(files, ".json") if "instances" in name or "coco" in name],
         "folders": classes,
@@ -141,11 +142,6 @@ def _folder(path: Path, split: str, labelled: bool) -> dict[str, Any]:
     raise ConfigError(
         f"{path} holds no data that tfpipe knows, but {_contents(folders, files)}; {_advice(path, files)}"
     )
-
-
-def _archives(folder: Path, names: list[str]) -> dict[str, list[str]]:
-    """Returns the archives of a folder by the kind of source that reads them: that of the first."""
-    return {_kind_of_archive(folder / names[0]): names} if names else {}
 
 
 def _kind_of_archive(path: Path) -> str:

@@ -245,7 +245,10 @@ def place_labels(
         )
         for text, place in places:
             inside = min(place) >= 0 and place[2] <= size[0] and place[3] <= size[1]
-            if inside and not any(_overlap(place, other) for other in taken):
+            if inside and all(
+                any(place[side + 2] <= other[side] or other[side + 2] <= place[side] for side in (0, 1))
+                for other in taken
+            ):
                 taken.append(place)
                 yield number, text, place
                 break
@@ -264,7 +267,3 @@ def _outline(pen: ImageDraw.ImageDraw, box: Rectangle, color: Color) -> None:
     right, bottom = max(left, right - 1), max(top, bottom - 1)
     pen.rectangle((left - 1, top - 1, right + 1, bottom + 1), outline=INK)
     pen.rectangle((left, top, right, bottom), outline=color, width=2)
-
-
-def _overlap(a: Rectangle, b: Rectangle) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]

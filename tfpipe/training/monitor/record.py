@@ -161,17 +161,14 @@ class Display(RunCallback):
 
 
 class Profile(RunCallback):
-    """Reports steps to a tracer; comes first, so that a traced step does not include the other callbacks.
-
-    A trace's start and end take seconds on a busy machine, which are no part of the steps that it is to explain.
-    """
+    """Reports steps to a tracer; comes first, so that a traced step does not include the other callbacks."""
 
     def __init__(self, tracer: Tracer) -> None:
         super().__init__()
         self.tracer, self.asked = tracer, (tracer.window.first, tracer.window.end - 1)
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
-        with self.model.meter.leaving_out():
+        with self.model.meter.leaving_out():  # a trace's start and end take seconds on a busy machine
             self.tracer.begin()
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:

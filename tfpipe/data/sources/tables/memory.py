@@ -167,10 +167,12 @@ def _list(data: Iterable[Any], labels: Iterable[Any] | None) -> MemoryTable:
         raise ConfigError(f"labels: are those of a list of paths, and {os.fspath(data)!r} is one path: give a list")
     items = list(data)
     if labels is None:
-        wrong = next((number for number, item in enumerate(items) if not _is_pair(item)), None)
+        paths = str | bytes | os.PathLike
+        pairs = (isinstance(it, list | tuple) and len(it) == 2 and isinstance(it[0], paths) for it in items)
+        wrong = next((number for number, pair in enumerate(pairs) if not pair), None)
         if wrong is not None:
             received = f"item {wrong} of the list is {str(items[wrong])[:80]!r}"
-            if isinstance(items[wrong], str | bytes | os.PathLike):
+            if isinstance(items[wrong], paths):
                 raise ConfigError(f"{received}, without a label; accepted: (path, label), or paths with labels=[...]")
             raise ConfigError(f"{received}; accepted: a pair (path, label), e.g. ('cat/1.jpg', 'cat')")
         labels, items = [label for _, label in items], [path for path, _ in items]
@@ -199,10 +201,6 @@ def _plain(value: Any) -> Any:
 def _kind(label: Any) -> type:
     """Returns the type of a label that stands for its kind: float for every number."""
     return type(label) if isinstance(label, str | bool) else float
-
-
-def _is_pair(item: Any) -> bool:
-    return isinstance(item, list | tuple) and len(item) == 2 and isinstance(item[0], str | bytes | os.PathLike)
 
 
 def _hugging_face(data: Any, columns: Mapping[str, str]) -> tuple[dict[str, MemoryTable], dict[str, str]]:
