@@ -348,9 +348,25 @@ def test_a_path_that_is_no_data_is_answered_with_what_was_found(root: Path, tmp_
     (tmp_path / "both/labels.csv").write_text("path,label\n")
     assert 'say which, kind="table" (labels.csv) or kind="folders"' in refusal(tmp_path / "both")
     assert 'split: received "val"; accepted: "train" or "test", which validation data is too' in refusal(root, "val")
+    names = tmp_path / "VOC/ImageSets/Main/train.txt"
+    names.parent.mkdir(parents=True)
+    names.write_text("2007_000032\n")
+    assert f"{tmp_path / 'VOC'} is a tree of ILSVRC or VOC: tfpipe filelist {tmp_path / 'VOC'}" in refusal(names)
     shutil.copytree(root / "images/train", tmp_path / "alone")
     assert "has no test data by its names" in refusal(tmp_path / "alone", "test")
     assert "classes=train.class_names" in refusal(tmp_path / "both/labels.csv", "test")
+
+
+def test_the_log_says_what_was_recognised(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "tfpipe")
+    table, filelist = (FORMS[form](root, "train")[0] for form in ("csv", "filelist"))
+    kinds = {table: 'data.source of the kind "table"', root / "images": 'data.source of the kind "folders"'}
+    for path, form in {**kinds, filelist: "data.train_filelist"}.items():
+        tfpipe.load(path, **SMALL)
+        assert f"{path} is recognised as {form}; another kind= says otherwise" in caplog.messages
+    caplog.clear()
+    tfpipe.load(root / "images", kind="folders", **SMALL)
+    assert not any("recognised" in message for message in caplog.messages)
 
 
 def test_a_config_has_its_keys_itself(root: Path) -> None:

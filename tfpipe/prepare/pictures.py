@@ -19,7 +19,7 @@ from tfpipe.data.failures.diagnose import replay
 from tfpipe.data.images.crops import Crops
 from tfpipe.data.images.headers import STORED, check_turned, header_of
 from tfpipe.data.order.stream import BLOCK, SampleRef
-from tfpipe.data.pipeline import Encoded, crop, read
+from tfpipe.data.pipeline import crop, read
 from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.op_errors import as_os_error, reason
 from tfpipe.data.runtime.parallelism import calls_at_once, options
@@ -55,9 +55,6 @@ def pictures(split: Split, places: np.ndarray, jpeg: dict[str, Any] | None, kind
         visits = SampleRef(places, split.order.items(places), np.zeros_like(places))
         return tf.data.Dataset.from_tensor_slices(visits).batch(BLOCK).map(lookup.sample_paths).unbatch()
 
-    def plain_file(encoded: Encoded) -> tuple[tf.Tensor, ...]:
-        return encoded.visit.position, encoded.label, encoded.jpeg
-
     def plain_crops(crops: Crops) -> tuple[tf.Tensor, ...]:
         contents = crops.images
         if jpeg is not None:
@@ -67,15 +64,13 @@ def pictures(split: Split, places: np.ndarray, jpeg: dict[str, Any] | None, kind
             contents = tf.map_fn(encode, contents, fn_output_signature=tf.string)
         return crops.positions[:, 0], crops.labels, contents
 
-    images = read(paths_at(places), split)
+    images, decoding = read(paths_at(places), split), calls_at_once(split.config, split.world).decode
     if kind not in WHOLE:
-        dataset = crop(images, split).map(
-            plain_crops, num_parallel_calls=calls_at_once(split.config, split.world).decode
-        )
+        dataset = crop(images, split).map(plain_crops, num_parallel_calls=decoding)
     else:
-        dataset = images.map(plain_file).batch(FILES_PER_BATCH)
+        dataset = images.map(lambda file: (file.visit.position, file.label, file.jpeg)).batch(FILES_PER_BATCH)
         if kind == "coefficients":
-            dataset = dataset.map(_stored, num_parallel_calls=calls_at_once(split.config, split.world).decode)
+            dataset = dataset.map(_stored, num_parallel_calls=decoding)
     reached = int(places[0])
     try:
         for batch in Cancellable(dataset.prefetch(BATCHES_AHEAD).with_options(options(split.config, split.world))):

@@ -1,5 +1,6 @@
 """Makes a config, and a function that opens its source, of what a user gives a Loader."""
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -13,6 +14,7 @@ from tfpipe.data.sources.registry import open_source
 from tfpipe.data.sources.source import BaseSource
 from tfpipe.errors import ConfigError
 
+logger = logging.getLogger(__name__)
 OpenSource = Callable[[DataConfig], BaseSource]
 
 
@@ -24,7 +26,13 @@ def described(data: Any, split: str, keys: Mapping[str, Any], names: Sequence[st
     """
     options = [name for name in names if name not in ("config", "keys", "options")]
     if isinstance(data, Config):
-        _check_no_keys(keys, options)
+        if keys:
+            data_keys(keys, options)
+            name = next(iter(keys))
+            raise ConfigError(
+                f"{name}: a config has this key itself: set it there, e.g. by tfpipe.load_config(path, "
+                f'overrides=["data.{name}=..."]), or give the data in place of the config'
+            )
         return data, open_source
     if split not in ("train", "test"):
         raise ConfigError(f'split: received "{split}"; accepted: "train" or "test", which validation data is too')
@@ -36,6 +44,9 @@ def described(data: Any, split: str, keys: Mapping[str, Any], names: Sequence[st
         kind = source.pop("kind", None)
         labelled = not section.keys().isdisjoint(("train_label_file", "test_label_file"))
         base = {"source": {"kind": kind, "path": data}} if kind else recognized(data, split, labelled=labelled)
+        if not kind:
+            form = f'data.source of the kind "{base["source"]["kind"]}"' if "source" in base else "data.train_filelist"
+            logger.info("%s is recognised as %s; another kind= says otherwise", os.fspath(data), form)
     else:
         from tfpipe.data.sources.tables.memory import KIND, InMemory, in_memory
 
@@ -45,16 +56,6 @@ def described(data: Any, split: str, keys: Mapping[str, Any], names: Sequence[st
             tables = {**tables, "test": tables["train"]}
         opened, base = partial(InMemory, by_split=tables), {"source": {"kind": KIND, "columns": columns}}
     return _config(base, split, section, source, opened), opened
-
-
-def _check_no_keys(keys: Mapping[str, Any], options: list[str]) -> None:
-    if keys:
-        data_keys(keys, options)
-        name = next(iter(keys))
-        raise ConfigError(
-            f"{name}: a config has this key itself: set it there, e.g. by tfpipe.load_config(path, "
-            f'overrides=["data.{name}=..."]), or give the data in place of the config'
-        )
 
 
 def _check_in_memory(source: Mapping[str, Any], tables: Mapping[str, Any]) -> None:
