@@ -1,8 +1,9 @@
-"""JPEG decoders over a folder: python profiles/decoders.py FOLDER [--images 1000] [--turns 5].
+"""Decoders over a folder of JPEGs: python profiles/decoders.py FOLDER [--format PNG] [--images 1000] [--turns 5].
 
 Images a second and MB of files a second of one CPU, by CPU time, whole images to RGB from memory; in turns, medians.
-Of simplejpeg, Pillow, OpenCV, torchvision and TensorFlow those that are installed are compared, at the settings that
-give libjpeg's default pixels, and at the fastest ones. tfpipe's own decodes JPEGs, and their coefficients.
+Of simplejpeg, Pillow, OpenCV, torchvision, torchcodec and TensorFlow those that are installed are compared, at the
+settings that give libjpeg's default pixels, and at the fastest ones. tfpipe's own decodes JPEGs, and their
+coefficients; for other formats, into which Pillow turns the JPEGs first, it uses TensorFlow's ops and Pillow.
 """
 
 import argparse
@@ -39,9 +40,11 @@ def main(args: argparse.Namespace) -> None:
     """Prints the table."""
     paths = sorted(path for path in args.folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
     jpegs = [path.read_bytes() for path in paths[:: max(1, len(paths) // args.images)][: args.images]]
-    mb, chosen = sum(map(len, jpegs)) / 1e6, ways()
-    print(f"{len(jpegs)} JPEGs, {mb:.1f} MB.\n\n| decoder | images/s | MB/s | cannot decode |\n|---|---|---|---|")
-    forms = {way.name: [way.prepare(jpeg) for jpeg in jpegs] for way in chosen}
+    files = jpegs if args.format == "JPEG" else [converted(jpeg, args.format) for jpeg in jpegs]
+    mb, chosen = sum(map(len, files)) / 1e6, ways(args.format)
+    print(f"{len(files)} files, {args.format}, {mb:.1f} MB.\n")
+    print("| decoder | images/s | MB/s | cannot decode |\n|---|---|---|---|")
+    forms = {way.name: [way.prepare(file) for file in files] for way in chosen}
     times: dict[str, list[float]] = {way.name: [] for way in chosen}
     failed = dict.fromkeys(times, 0)
     for _ in range(args.turns):
@@ -50,7 +53,14 @@ def main(args: argparse.Namespace) -> None:
             times[way.name].append(taken_s)
     for name, all_turns in times.items():
         taken_s = median(all_turns)
-        print(f"| {name} | {len(jpegs) / taken_s:.0f} | {mb / taken_s:.1f} | {failed[name]} |")
+        print(f"| {name} | {len(files) / taken_s:.0f} | {mb / taken_s:.1f} | {failed[name]} |")
+
+
+def converted(jpeg: bytes, form: str) -> bytes:
+    """The image in another format, at Pillow's settings."""
+    image, file = import_module("PIL.Image"), io.BytesIO()
+    image.open(io.BytesIO(jpeg)).convert("RGB").save(file, form)
+    return file.getvalue()
 
 
 def cpu_s(decode: Decode, files: list[bytes]) -> tuple[float, int]:
@@ -64,10 +74,12 @@ def cpu_s(decode: Decode, files: list[bytes]) -> tuple[float, int]:
     return time.process_time() - start, failed
 
 
-def ways() -> list[Way]:
-    """The decoders that are installed."""
+def ways(form: str) -> list[Way]:
+    """The decoders of a format that are installed."""
     found: list[Way] = []
-    for make in (tfpipe_ways, simplejpeg_ways, pillow_ways, opencv_ways, torchvision_ways, tensorflow_ways):
+    of_jpegs = (tfpipe_ways, simplejpeg_ways, pillow_ways, opencv_ways, torchvision_ways, torchcodec_ways)
+    others = (pillow_ways, opencv_ways, torchvision_ways, torchcodec_ways, tensorflow_of_all)
+    for make in (*of_jpegs, tensorflow_ways) if form == "JPEG" else others:
         try:
             found += make()
         except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision without its library
@@ -100,7 +112,7 @@ def simplejpeg_ways() -> list[Way]:
 
 
 def pillow_ways() -> list[Way]:
-    """libjpeg-turbo by Pillow."""
+    """libjpeg-turbo, and others, by Pillow."""
     image = import_module("PIL.Image")
     return [Way("Pillow", lambda jpeg: image.open(io.BytesIO(jpeg)).convert("RGB").tobytes())]
 
@@ -121,10 +133,32 @@ def opencv_ways() -> list[Way]:
 
 
 def torchvision_ways() -> list[Way]:
-    """libjpeg-turbo by torchvision."""
+    """libjpeg-turbo, libpng and libwebp by torchvision."""
     torch, io_ = import_module("torch"), import_module("torchvision.io")
-    rgb = io_.ImageReadMode.RGB
-    return [Way("torchvision", lambda jpeg: io_.decode_jpeg(torch.frombuffer(bytearray(jpeg), dtype=torch.uint8), rgb))]
+
+    def decode(file: bytes) -> Any:
+        return io_.decode_image(torch.frombuffer(bytearray(file), dtype=torch.uint8), io_.ImageReadMode.RGB)
+
+    return [Way("torchvision", decode)]
+
+
+def torchcodec_ways() -> list[Way]:
+    """The same libraries by torchcodec."""
+    decode = import_module("torchcodec.decoders").decode_image
+    return [Way("torchcodec", lambda file: decode(file, mode="RGB"))]
+
+
+def tensorflow_of_all() -> list[Way]:
+    """TensorFlow's op of all formats, which has neither TIFF nor AVIF."""
+    tf = import_module("tensorflow")
+
+    def decode(file: bytes) -> Any:
+        try:
+            return tf.io.decode_image(file, 3, expand_animations=False)
+        except tf.errors.InvalidArgumentError as error:
+            raise ValueError("refused") from error
+
+    return [Way("TensorFlow", decode)]
 
 
 def tensorflow_ways() -> list[Way]:
@@ -149,6 +183,7 @@ def tensorflow_ways() -> list[Way]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="a folder of JPEGs, with folders of its own")
+    parser.add_argument("--format", default="JPEG", help="another one of Pillow's, e.g. PNG or WEBP [%(default)s]")
     parser.add_argument("--images", type=int, default=1000, help="at most, evenly over the folder [%(default)s]")
     parser.add_argument("--turns", type=int, default=5, help="[%(default)s]")
     main(parser.parse_args())

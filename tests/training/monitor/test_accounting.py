@@ -349,7 +349,7 @@ from tfpipe.cli import main
 from tfpipe.data import loader
 build = loader.build_batches
 if os.environ["OMPI_COMM_WORLD_RANK"] == "2":
-    loader.build_batches = lambda *args, **how: build(*args, **how).apply(testing.sleep(400_000))
+    loader.build_batches = lambda *args, **how: build(*args, **how).apply(testing.sleep(1_500_000))
 sys.exit(main(["train", *sys.argv[1:]]))
 """
 
