@@ -350,8 +350,11 @@ def test_a_path_that_is_no_data_is_answered_with_what_was_found(root: Path, tmp_
     assert 'split: received "val"; accepted: "train" or "test", which validation data is too' in refusal(root, "val")
     names = tmp_path / "VOC/ImageSets/Main/train.txt"
     names.parent.mkdir(parents=True)
-    names.write_text("2007_000032\n")
-    assert f"{tmp_path / 'VOC'} is a tree of ILSVRC or VOC: tfpipe filelist {tmp_path / 'VOC'}" in refusal(names)
+    for line in ("2007_000032", "2007_000032 -1", "2007_000032  1"):
+        names.write_text(f"{line}\n")
+        assert f"has names, not paths of images: tfpipe filelist {tmp_path / 'VOC'} --out lists/" in refusal(names)
+    names.write_text("".join(f"{path}\n" for path, _ in pairs(root, "train")[0]))
+    assert tfpipe.load(names, **SMALL).catalog.labels.tolist()  # paths, in a list of one's own
     shutil.copytree(root / "images/train", tmp_path / "alone")
     assert "has no test data by its names" in refusal(tmp_path / "alone", "test")
     assert "classes=train.class_names" in refusal(tmp_path / "both/labels.csv", "test")
@@ -364,6 +367,9 @@ def test_the_log_says_what_was_recognised(root: Path, caplog: pytest.LogCaptureF
     for path, form in {**kinds, filelist: "data.train_filelist"}.items():
         tfpipe.load(path, **SMALL)
         assert f"{path} is recognised as {form}; another kind= says otherwise" in caplog.messages
+    with pytest.raises(ConfigError):
+        tfpipe.load("https://me:secret@localhost:1/a.csv", **SMALL)
+    assert "secret" not in caplog.text and "https://***@localhost:1/a.csv is recognised" in caplog.text
     caplog.clear()
     tfpipe.load(root / "images", kind="folders", **SMALL)
     assert not any("recognised" in message for message in caplog.messages)

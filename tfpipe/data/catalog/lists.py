@@ -53,8 +53,11 @@ def read_lists(filelist: Path | list[WeightedList], rule: FolderRule = LABELLED,
 
 
 def _read_list(path: Path, show: bool) -> FileList:
-    """Reads a filelist as read_filelist does; raises ConfigError, too, if its lines have labels, as Caffe's have."""
+    """Reads a filelist as read_filelist does; raises ConfigError, too, if it is a list of VOC's or Caffe's."""
     paths = read_filelist(path, show)
+    if path.absolute().parts[-3:-1] == ("ImageSets", "Main") and not Path(paths[0]).suffix:
+        make = f"tfpipe filelist {path.absolute().parents[2]} --out lists/ makes lists of paths"
+        raise ConfigError(f"the list {path} has names, not paths of images: {make}; then give lists/train.txt")
     if all(PATH_AND_LABEL.search(paths[number]) for number in range(min(len(paths), FIRST))):
         raise ConfigError(
             f"the filelist {path} has a label after each path, as Caffe's lists have, e.g. {paths[0]!r}: make a table "

@@ -12,7 +12,7 @@ from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.sources.recognize import recognized
 from tfpipe.data.sources.registry import open_source
 from tfpipe.data.sources.source import BaseSource
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, masked
 
 logger = logging.getLogger(__name__)
 OpenSource = Callable[[DataConfig], BaseSource]
@@ -46,7 +46,7 @@ def described(data: Any, split: str, keys: Mapping[str, Any], names: Sequence[st
         base = {"source": {"kind": kind, "path": data}} if kind else recognized(data, split, labelled=labelled)
         if not kind:
             form = f'data.source of the kind "{base["source"]["kind"]}"' if "source" in base else "data.train_filelist"
-            logger.info("%s is recognised as %s; another kind= says otherwise", os.fspath(data), form)
+            logger.info("%s is recognised as %s; another kind= says otherwise", masked(os.fspath(data)), form)
     else:
         from tfpipe.data.sources.tables.memory import KIND, InMemory, in_memory
 

@@ -60,8 +60,6 @@ def recognized(path: str | os.PathLike[str], split: str, *, labelled: bool = Fal
     if suffix in ARCHIVES:
         return _source(_kind_of_archive(path), path)
     if suffix == ".txt":
-        if path.absolute().parent.parts[-2:] == ("ImageSets", "Main"):
-            raise ConfigError(_tree(path.absolute().parents[2]))
         return {"train_filelist": path}
     if suffix in yolo.SUFFIXES:
         return _yolo(path)
@@ -197,7 +195,10 @@ def _class_folders(path: Path, split: str) -> dict[str, Any]:
     if _has_xmls(path):
         return {"train_filelist": path}
     if any((path / tree).is_dir() for tree in TREES):
-        raise ConfigError(_tree(path))
+        raise ConfigError(
+            f"{path} is a tree of ILSVRC or VOC: tfpipe filelist {path} --out lists/ makes lists of it once; then give "
+            "lists/train.txt"
+        )
     name, parent = whole_split(path.name), path.absolute().parent
     trains = _trains(parent)
     if split != "test" or name is None or len(trains) != 1 or _trains(path):
@@ -206,11 +207,6 @@ def _class_folders(path: Path, split: str) -> dict[str, Any]:
         return _source("folders", parent)
     about = _source("folders", trains[0])
     return {"source": {**about["source"], "test_path": path}} if name in TESTS else _source("folders", path)
-
-
-def _tree(path: Path) -> str:
-    make = f"tfpipe filelist {path} --out lists/ makes lists of it once"
-    return f"{path} is a tree of ILSVRC or VOC: {make}; then give lists/train.txt"
 
 
 def _trains(folder: Path) -> list[Path]:
