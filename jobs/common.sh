@@ -119,17 +119,17 @@ stage_data() {
 events() { { wc -l <"$RUN/events.jsonl"; } 2>/dev/null || echo 0; } # lines that the run has written of its starts and ends
 
 # Trains; when a host is lost, which `leave_lost_hosts` of the script finds out, resumes at once on those that remain. A
-# start in which a rank crashes before the run has begun is made once more: Open MPI 5 does now and then in MPI_Init,
-# https://github.com/open-mpi/ompi/issues/12495. The code is 139, or 14, with which srun's PMIx may end the other ranks.
+# start in which a rank crashes before the run has begun is made again, three times at most: Open MPI 5 does in MPI_Init,
+# https://github.com/open-mpi/ompi/pull/13559, twice in a row on hosts with more ranks than CPUs. The code is 139, or 14,
+# with which srun's PMIx may end the other ranks.
 train_on_hosts() { # seconds after which it is to save and end, or nothing
-    local seconds=$1 end=$((SECONDS + ${1:-0})) stopped crashed="" begun
+    local seconds=$1 end=$((SECONDS + ${1:-0})) stopped crashes=0 begun
     while true; do
         [[ ! $STAGE ]] || stage_data
         begun=$(events)
         supervise "$seconds" "${launch[@]}" "$python" train.py -c "$CONFIG" -l "$RUN" --resume auto "${options[@]}" \
             "${set[@]}" "${staged[@]}"
-        if ((code == 139 || code == 14)) && [[ ! $crashed && ! ${cancelled:-} && $(events) == "$begun" ]]; then
-            crashed=1
+        if ((code == 139 || code == 14)) && [[ ! ${cancelled:-} && $(events) == "$begun" ]] && ((crashes++ < 3)); then
             say "a rank crashed before the run had begun; starts it once more"
             [[ ! $seconds ]] || seconds=$((end > SECONDS ? end - SECONDS : 1))
             continue

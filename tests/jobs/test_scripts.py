@@ -161,14 +161,16 @@ def test_a_job_trains_and_is_submitted_again_until_all_epochs_are_done(pretendin
 
 @pytest.mark.parametrize("crash", [139, 14])  # the second: seen of srun 22.05 with PMIx, when a rank crashes in MPI
 @pytest.mark.parametrize("begun", ["", "1"])
-def test_a_start_that_crashes_before_the_run_has_begun_is_made_once_more(
+def test_a_start_that_crashes_before_the_run_has_begun_is_made_again(
     pretending: Cluster, begun: str, crash: int
 ) -> None:
     (pretending.root / "codes").write_text(f"{crash}\n0\n")
     done = pretending.run("slurm", BEGUN=begun)
     assert (done.code, len(pretending.calls())) == ((crash, 1) if begun else (0, 2)), done.err
     assert ("a rank crashed before the run had begun; starts it once more" in done.out) == (not begun)
-    (pretending.root / "codes").write_text(f"{crash}\n{crash}\n0\n")
+    (pretending.root / "codes").write_text(f"{crash}\n" * 3 + "0\n")
+    assert pretending.run("slurm").code == 0
+    (pretending.root / "codes").write_text(f"{crash}\n" * 4 + "0\n")
     assert pretending.run("slurm").code == crash, "not for ever"
 
 
