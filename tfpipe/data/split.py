@@ -34,12 +34,7 @@ if TYPE_CHECKING:
 REPAIR = "repair it or take it out of the data; tfpipe check finds all such images"
 
 # Settings by which a pipeline reads one original file at a time: no caches, since a user can only repair the original.
-SERIAL = {
-    "num_parallel_readers": 1,
-    "parallel": Parallel(),
-    "cache": None,
-    "on_error": "raise",
-}
+SERIAL = {"num_parallel_readers": 1, "parallel": Parallel(), "cache": None, "on_error": "raise"}
 
 Stores = Literal["images", "crops", "pixels"]
 

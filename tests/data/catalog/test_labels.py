@@ -1,6 +1,8 @@
 """Labels: the same class numbers everywhere, and no image ever given another image's label."""
 
 import random
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +187,14 @@ def test_one_label_a_line_may_be_a_name_with_spaces(from_file):
     assert from_file("toy poodle\nstandard poodle\ntoy poodle\n", VAL, classes) == [1, 2, 1]
 
 
+@pytest.mark.parametrize("listed", [["1", "2", "10"], ["1", "10", "2"]], ids=["by number", "by name"])
+def test_labels_alone_of_images_whose_names_and_numbers_differ_in_order_are_refused(from_file, listed):
+    """The first sorts 10 before 2, the second 2 before 10."""
+    with pytest.raises(ConfigError) as caught:
+        from_file("cat\ndog\neel\n", [f"/x/{name}.JPEG" for name in listed])
+    assert re.search(r"^line 2 of .* may be the label of 10, .* or of 2, .* each label, e\.g\. 2 dog$", str(caught.value))
+
+
 @pytest.mark.parametrize("text", ["cat\ndog\n", "cat\ndog\neel\ncat\n"])
 def test_another_number_of_labels_than_images_is_refused(from_file, text):
     with pytest.raises(ConfigError, match=rf"holds {len(text.split())} labels for 3 images"):
@@ -288,17 +298,23 @@ def test_images_of_one_name_in_two_folders_never_get_each_others_label(from_file
 @given(st.permutations(range(6)), st.permutations(range(6)), st.lists(st.sampled_from(CLASSES), min_size=6, max_size=6))
 def test_all_kinds_of_label_file_agree(tmp_path_factory, order, lines, names):
     paths = [f"/x/val/v_{number}.JPEG" for number in range(6)]
-    listed = [paths[number] for number in order]
-    expected = [CLASSES.index(names[number]) for number in order]
+    numbers = [CLASSES.index(name) for name in names]
     file = tmp_path_factory.getbasetemp() / "labels.txt"
+
+    def labels(text: str, order: Sequence[int]) -> list[int]:
+        file.write_text(text)
+        return image_labels(FileList.of(paths[number] for number in order), CLASSES, data_config(), file).tolist()
+
+    for text in ("\n".join(names), "\n".join(map(str, numbers))):
+        assert labels(text, range(6)) == numbers
+        if order != sorted(order):
+            with pytest.raises(ConfigError, match=r"^line \d of .* may be the label of v_\d, .* or of v_\d, "):
+                labels(text, order)
     for text in (
-        "\n".join(names),
-        "\n".join(str(CLASSES.index(name)) for name in names),
         "\n".join(f"v_{number}.JPEG {names[number]}" for number in lines),
         HEADER + "\n".join(f"v_{number},{names[number]} 1 2 3 4 " for number in lines),
     ):
-        file.write_text(text)
-        assert image_labels(FileList.of(listed), CLASSES, data_config(), file).tolist() == expected
+        assert labels(text, order) == [numbers[number] for number in order]
 
 
 @pytest.mark.parametrize(

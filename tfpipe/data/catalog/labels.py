@@ -26,6 +26,8 @@ BOM = "\ufeff"
 BLANKS = re.compile(rf"^[\s{BOM}]+|[\s{BOM}]+$")
 # A whole number that is written otherwise than Python writes it: 10.0, -0.
 WHOLE = re.compile(r"-?(0)(?:\.0+)?|(-?[1-9]\d*)\.0+", re.ASCII)
+# What may be a number in a name, which people sort by its value; no name is longer than LONGEST_NAME.
+DIGITS, LONGEST_NAME = re.compile(r"\d+", re.ASCII), 255
 # From here on a float stands for several whole numbers.
 MOST_EXACT = 2**53
 
@@ -75,10 +77,8 @@ def class_table(
     elif config.targets.kind in UNCLASSED:
         return ()
     else:
-        source, names = (
-            "as folders of the training list",
-            sorted(set(folder_classes or _classes_of(train_paths, config))),
-        )
+        source = "as folders of the training list"
+        names = sorted(set(folder_classes or _classes_of(train_paths, config)))
     return checked_classes(names, config, source)
 
 
@@ -272,7 +272,16 @@ def _from_file(paths: Sequence[str], label_file: Path, names: Collection[str]) -
                 f"{label_file} holds {len(lines)} labels for {len(paths)} images; with a label and nothing else on "
                 "a line there must be one for every image of the list, in the order of their names"
             )
+        padded = [DIGITS.sub(lambda digits: digits[0].zfill(LONGEST_NAME), stem) for stem in stems]
+        by_number = [stem for _, stem in sorted(zip(padded, stems, strict=True))]
         pairs = list(zip(sorted(stems), lines, strict=True))
+        for number, (stem, *others) in enumerate(zip(sorted(stems), stems, by_number, strict=True)):
+            if other := next((name for name in others if name != stem), None):
+                raise ConfigError(
+                    f"line {number + 1} of {label_file} may be the label of {stem}, by the order of the images' names, "
+                    f"or of {other}, by that of the list or of the numbers in names: write the image's name before "
+                    f"each label, e.g. {other} {lines[number]}"
+                )
     else:
         halves = [line.split(maxsplit=1) for line in lines]
         pairs = [(PurePath(half[0]).stem, half[-1]) for half in halves]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tfpipe.data.annotations import yolo
-from tfpipe.data.catalog.class_folders import SUFFIXES, TESTS, has_image, listing, whole_split
+from tfpipe.data.catalog.class_folders import SUFFIXES, has_image, listing, whole_split
 from tfpipe.data.catalog.layout import LAYOUTS
 from tfpipe.data.catalog.paths import fault, is_url
 from tfpipe.data.sources.data_files import RECORDS
@@ -205,8 +205,7 @@ def _class_folders(path: Path, split: str) -> dict[str, Any]:
         return _source("folders", path)
     if name == "train":
         return _source("folders", parent)
-    about = _source("folders", trains[0])
-    return {"source": {**about["source"], "test_path": path}} if name in TESTS else _source("folders", path)
+    return {"source": {"kind": "folders", "path": trains[0], "test_path": path}}
 
 
 def _trains(folder: Path) -> list[Path]:

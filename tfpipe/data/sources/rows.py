@@ -186,10 +186,8 @@ class Rows(NamedTuple):
         columns |= {"labels": self.labels.numbers, "box_labels": self.box_labels.numbers}
         texts = {name for name, column in self.more.items() if column.dtype == object}
         for name, column in self.more.items():
-            columns |= {name: column}
-            if name in texts:
-                del columns[name]
-                columns |= {f"{name}.{part}": array for part, array in TextColumn.of(column.tolist())._asdict().items()}
+            parts = TextColumn.of(column.tolist())._asdict() if name in texts else {}
+            columns |= {f"{name}.{part}": array for part, array in parts.items()} or {name: column}
         values = {"labels": self.labels.names, "box_labels": self.box_labels.names, "texts": sorted(texts)}
         values |= {"more": [name for name in self.more if name not in texts]}
         return StoredTable({**paths.values, **values}, {**paths.columns, **columns})
@@ -261,9 +259,8 @@ def in_pixels(boxes: np.ndarray, unit: Unit, name: Callable[[int], str]) -> bool
 
 def in_unit(rows: Rows, unit: Unit) -> Rows:
     """Decides whether boxes are in pixels; raises ConfigError if some are, and some are not."""
-    place = rows.files[0]
     try:
         pixels = in_pixels(rows.boxes, unit, lambda box: rows.origin(int(rows.box_images[box])))
     except ValueError as error:
-        raise ConfigError(f"{place}: {error}") from None
+        raise ConfigError(f"{rows.files[0]}: {error}") from None
     return rows if pixels else rows._replace(sizes=None)

@@ -158,11 +158,10 @@ def _labels(column: Column, schema: pa.Schema) -> tuple[Texts, list[str] | None]
     numbers = pc.index_in(values, value_set=distinct).to_numpy().astype(np.int32)
     texts: list[str | None] = []
     accepted = "a text in UTF-8, a whole number, or a float below 2^53, from where on it stands for several of these"
+    indices: dict[Any, str | None] = {}
     if names is not None and (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
         accepted = f"0 to {len(names) - 1}, the indices of its {len(names)} ClassLabel names"
-        indices: dict[Any, str | None] = {None: None, **dict(enumerate(names))}
-    else:
-        indices = {}
+        indices = {None: None, **dict(enumerate(names))}
     for place, value in enumerate(distinct.to_pylist()):
         try:
             texts.append(indices[None if value != value else value] if indices else label_text(value))
