@@ -38,7 +38,7 @@ def test_importing_tfpipe_loads_nothing_heavy_and_sets_nothing() -> None:
         "import os, sys; before = dict(os.environ); import tfpipe; "
         "heavy = {'tensorflow', 'keras', 'horovod', 'mpi4py', 'numpy', 'lxml', 'pydantic'} & set(sys.modules); "
         "assert not heavy, heavy; assert dict(os.environ) == before; "
-        "import tfpipe.cli, tfpipe.config, tfpipe.distributed, tfpipe.data.order.permutation; "
+        "import tfpipe.cli.program, tfpipe.config, tfpipe.distributed, tfpipe.data.order.permutation; "
         "import tfpipe.data.catalog.labels; "
         "assert not {'tensorflow', 'keras', 'horovod', 'mpi4py'} & set(sys.modules)"
     )
@@ -49,6 +49,26 @@ def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0 and capsys.readouterr().out == f"tfpipe {tfpipe.__version__}\n"
+
+
+class Interrupts:
+    """Ctrl-C during the import of a module: a finder of sys.meta_path."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == self.module:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("module", ["tfpipe.cli.program", "tfpipe.cli.commands.pack"])
+def test_ctrl_c_during_imports_prints_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, tfpipe_command: Command, module: str
+) -> None:
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupts(module), *sys.meta_path])
+    assert tfpipe_command("order", "--help") == (130, "", "tfpipe: error: interrupted\n")
 
 
 def test_the_public_names_are_there() -> None:

@@ -111,11 +111,7 @@ def check_target(path: Path) -> None:
 
 
 def save(sheet: Image.Image, path: Path) -> None:
-    """Writes a PNG or a JPEG, depending on the suffix.
-
-    Raises ConfigError if the suffix is neither, or `path` cannot be written.
-    """
-    check_target(path)
+    """Writes a PNG or a JPEG, by a suffix that check_target accepts; raises ConfigError if `path` cannot be written."""
     with writing(path, "name another file with -o"), atomic_write(path) as partial:
         retried(sheet.save)(partial, **SUFFIXES[path.suffix.lower()])
 
@@ -160,10 +156,8 @@ def shorten(text: str, width: int, size_px: int = TEXT_PX, keep: str = "start") 
     """Returns `text`, or as much of its "start" or "end" as fits into `width` pixels, with "..." for the rest."""
     if text_width(text, size_px) <= width:
         return text
-    kept = next(
-        (count for count in range(len(text) - 1, 0, -1) if text_width(_cut(text, count, keep), size_px) <= width), 0
-    )
-    return _cut(text, kept, keep)
+    texts = (_cut(text, count, keep) for count in range(len(text) - 1, 0, -1))
+    return next((short for short in texts if text_width(short, size_px) <= width), _cut(text, 0, keep))
 
 
 def _cut(text: str, count: int, keep: str) -> str:

@@ -43,8 +43,7 @@ COUNTS = {"batch": 64, "boxes": 12, "epochs": 8}
 ALONE = World()
 # Positions looked up at a time; an epoch of ImageNet takes a second.
 POSITIONS = 2**16
-# Share of a class's colour in the pixels that a mask says are of it.
-OVERLAY = 0.5
+OVERLAY = 0.5  # share of a class's colour in the pixels that a mask says are of it
 
 
 @dataclass(frozen=True)
@@ -75,9 +74,7 @@ def class_names(config: DataConfig, catalog: Catalog) -> tuple[str, ...]:
     The file is `data.classes`, or else one in a folder above the images; a class that is not in it keeps its name.
     """
     above = (folder / SYNSETS for folder in Path(catalog.paths[0]).parents)
-    file = (
-        config.classes if isinstance(config.classes, Path) else next((path for path in above if path.is_file()), None)
-    )
+    file = config.classes if isinstance(config.classes, Path) else next(filter(Path.is_file, above), None)
     words = read_words(file) if file else {}
     return tuple(words[name].split(",")[0] if name in words else name for name in catalog.classes)
 
@@ -295,9 +292,8 @@ def _mask(image: np.ndarray, mask: np.ndarray, names: Sequence[str], further: Se
     colors = np.array([sheet.FAINT if level == VOID else class_color(level) for level in range(VOID + 1)], np.float32)
     pixels = np.repeat(image, 3, 2) if image.shape[2] == 1 else image
     shown = np.where(mask[..., None] > 0, (1 - OVERLAY) * pixels + OVERLAY * colors[mask], pixels)
-    picture = magnified(np.round(shown).astype(np.uint8))
     classes = [str(level) if level >= len(names) else names[level] for level in np.unique(mask).tolist()]
-    return Tile(Image.fromarray(np.asarray(picture)), (", ".join(classes), *further))
+    return Tile(magnified(np.round(shown).astype(np.uint8)), (", ".join(classes), *further))
 
 
 def _text(value: np.ndarray) -> str:
