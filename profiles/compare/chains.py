@@ -41,6 +41,14 @@ def _tfpipe(work: Work, overrides: list[str]) -> Iterator[tf.Tensor]:
         yield images
 
 
+def detect(work: Work) -> Iterator[tuple[tf.Tensor, tf.RaggedTensor]]:
+    """Whole images and their boxes, with an index."""
+    config = package.load_config(f"{work.folder}/detect.json", [f"data.threads={work.threads}"])
+    split = "test" if work.passes == 1 else "train"
+    for images, targets in package.build_dataset(config, split, package.World.detect()):
+        yield images, targets["boxes"]
+
+
 def random_crops(work: Work, name: str) -> Iterator[tf.Tensor]:
     """The config `name` of run.py: loose files or packs."""
     config = package.load_config(f"{work.folder}/{name}.json", [f"data.threads={work.threads}"])
@@ -88,6 +96,6 @@ def _tutorial(work: Work, readers: int | None) -> Iterator[tf.Tensor]:
         yield images
 
 
-OURS = (tfpipe, tfpipe_index, tfpipe_service, tfpipe_graph, tutorial, tutorial_serial)
+OURS = (tfpipe, tfpipe_index, tfpipe_service, tfpipe_graph, tutorial, tutorial_serial, detect)
 PEERS = {each.__name__: each for each in OURS}
 PEERS |= {name: partial(random_crops, name=name) for name in RANDOM}

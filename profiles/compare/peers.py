@@ -1,19 +1,36 @@
 """The peers that run in a Python of their own, each a function from the work to batches of uint8 [64, 224, 224, 3].
 
 Each reads, parses the XML, decodes, cuts the boxes out and resizes with `threads` threads or workers; or cuts out a
-random window, resizes and mirrors it. Of what each loader's documentation offers, the fastest here is taken; README.md
+random window, resizes and mirrors it; or, for a detector, resizes the whole image, and gives its boxes too, which it
+has read before, as from a COCO file. Of what each loader's documentation offers, the fastest here is taken; peers.md
 says what else was tried.
 """
 
+import json
 import random
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import simplejpeg
-from work import AREA, ASPECT, BATCH, DRAWS, SIZE, Box, File, Work, random_window, read_boxes
+from work import (
+    AREA,
+    ASPECT,
+    BATCH,
+    DETECT_BATCH,
+    DETECT_SIZE,
+    DRAWS,
+    SIZE,
+    Box,
+    File,
+    Work,
+    boxes_in_pixels,
+    random_window,
+    read_boxes,
+)
 
 CHUNK = 32  # files
 BUFFER = 1024  # files that DALI shuffles among
@@ -27,9 +44,12 @@ FFCV_SIDE, FFCV_QUALITY = 500, 90
 cv2.setNumThreads(1)  # the loaders bring the threads
 
 
-def limit(work: Work) -> Iterator[np.ndarray]:
+def limit(work: Work) -> Iterator[Any]:
     """One thread; the files are in memory and the boxes known: nothing but decoding and resizing."""
-    if work.random:
+    if work.kind == "detect":
+        held = [(_read(file.image), np.array(boxes_in_pixels(file.xml), np.float32)) for file in work.files]
+        return _detect_batches((_whole(jpeg), boxes) for _ in range(work.passes) for jpeg, boxes in held)
+    if work.kind == "random":
         jpegs = [_read(file.image) for file in work.files]
         return _batches(_draw(jpeg) for _ in range(work.passes) for jpeg in jpegs)
     held = [(_read(file.image), read_boxes(file.xml)) for file in work.files]
@@ -41,6 +61,9 @@ def torch(work: Work) -> Iterator[Any]:
     from torch import Tensor, from_numpy
     from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+    if work.kind == "detect":
+        yield from _torch_detect(work)
+        return
     files = work.files * work.passes
 
     class Crops(IterableDataset):
@@ -53,6 +76,28 @@ def torch(work: Work) -> Iterator[Any]:
         return from_numpy(np.stack(crops))
 
     yield from DataLoader(Crops(), batch_size=BATCH, num_workers=work.threads, collate_fn=collate)
+
+
+def _torch_detect(work: Work) -> Iterator[Any]:
+    """A map-style data set; default_collate stacks the images in memory that is shared with the workers."""
+    from torch import Tensor, from_numpy
+    from torch.utils.data import DataLoader, Dataset, default_collate
+
+    boxes = [from_numpy(np.array(boxes_in_pixels(file.xml), np.float32)) for file in work.files]
+
+    class Images(Dataset):
+        def __len__(self) -> int:
+            return len(work.files) * work.passes
+
+        def __getitem__(self, item: int) -> tuple[Tensor, Tensor]:
+            number = item % len(work.files)
+            return from_numpy(_whole(_read(work.files[number].image), **FAST)), boxes[number]
+
+    def collate(samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, list[Tensor]]:
+        images, boxes = zip(*samples, strict=True)
+        return default_collate(images), list(boxes)
+
+    yield from DataLoader(Images(), batch_size=DETECT_BATCH, num_workers=work.threads, collate_fn=collate)
 
 
 def grain(work: Work) -> Iterator[np.ndarray]:
@@ -94,8 +139,11 @@ def dali(work: Work) -> Iterator[np.ndarray]:
     from nvidia.dali import fn, pipeline_def, types
     from nvidia.dali.data_node import DataNode
 
-    if work.random:
+    if work.kind == "random":
         yield from _dali_random(work)
+        return
+    if work.kind == "detect":
+        yield from _dali_detect(work)
         return
 
     def samples() -> Iterator[tuple[np.ndarray, ...]]:
@@ -146,6 +194,41 @@ def _dali_random(work: Work) -> Iterator[np.ndarray]:
         left -= BATCH
 
 
+def _dali_detect(work: Work) -> Iterator[Any]:
+    """DALI's reader of COCO reads the files and the boxes in native threads, and shuffles whole epochs."""
+    from nvidia.dali import fn, pipeline_def, types
+    from nvidia.dali.data_node import DataNode
+
+    coco = Path(work.folder) / "coco.json"
+    coco.write_text(json.dumps(_as_coco(work.files)))
+
+    @pipeline_def(batch_size=DETECT_BATCH, num_threads=work.threads, device_id=None, prefetch_queue_depth=2)
+    def images() -> tuple[DataNode, ...]:
+        jpegs, boxes, _ = fn.readers.coco(
+            file_root="/", annotations_file=str(coco), ltrb=True, shuffle_after_epoch=True, avoid_class_remapping=True
+        )
+        whole = fn.decoders.image(jpegs, use_fast_idct=True)
+        return fn.resize(whole, size=DETECT_SIZE, interp_type=types.INTERP_LINEAR, antialias=False), boxes
+
+    pipeline, left = images(), len(work.files) * work.passes
+    while left > 0:
+        batch, boxes = pipeline.run()
+        yield np.asarray(batch.as_tensor())[:left], [np.asarray(each) for each in boxes][:left]
+        left -= DETECT_BATCH
+
+
+def _as_coco(files: list[File]) -> dict[str, Any]:
+    """The files as COCO's instances, the boxes in pixels of resized images, as all peers give them."""
+    height, width = DETECT_SIZE
+    images, annotations = [], []
+    for number, file in enumerate(files, start=1):
+        images.append({"id": number, "file_name": file.image.lstrip("/"), "height": height, "width": width})
+        for left, top, right, bottom in boxes_in_pixels(file.xml):
+            area = {"bbox": [left, top, right - left, bottom - top], "area": (right - left) * (bottom - top)}
+            annotations.append({"id": len(annotations) + 1, "image_id": number, "category_id": 1, "iscrowd": 0, **area})
+    return {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "object"}]}
+
+
 def ffcv(work: Work) -> Iterator[np.ndarray]:
     """Compiled loops over each batch, from FFCV's own file, which a memory map reads: all images are JPEGs."""
     return _ffcv(work, "ffcv")
@@ -181,7 +264,7 @@ def _ffcv(work: Work, name: str) -> Iterator[np.ndarray]:
 def load(work: Work, file: File, **settings: bool) -> list[np.ndarray]:
     """A file's crops; with settings of simplejpeg, its fastest ones for a random crop."""
     jpeg = _read(file.image)
-    return [_draw(jpeg, **FAST)] if work.random else _cut(jpeg, read_boxes(file.xml), **settings)
+    return [_draw(jpeg, **FAST)] if work.kind == "random" else _cut(jpeg, read_boxes(file.xml), **settings)
 
 
 def _batches(crops: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
@@ -190,9 +273,21 @@ def _batches(crops: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
         yield np.stack(batch)
 
 
+def _detect_batches(samples: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[Any]:
+    samples = iter(samples)
+    while batch := list(islice(samples, DETECT_BATCH)):
+        images, boxes = zip(*batch, strict=True)
+        yield np.stack(images), boxes
+
+
 def _read(path: str) -> bytes:
     with open(path, "rb", buffering=0) as file:
         return file.read()
+
+
+def _whole(jpeg: bytes, **settings: bool) -> np.ndarray:
+    image = simplejpeg.decode_jpeg(jpeg, colorspace="RGB", **settings)
+    return cv2.resize(image, DETECT_SIZE[::-1], interpolation=cv2.INTER_LINEAR)
 
 
 def _draw(jpeg: bytes, **settings: bool) -> np.ndarray:

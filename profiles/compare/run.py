@@ -1,6 +1,7 @@
 """Times the same work in tfpipe and in its peers: python profiles/compare/run.py LIST --peers-python PYTHON.
 
-The work is the boxes of each image, or with --work random a RandomResizedCrop of each, mirrored or not.
+The work is the boxes of each image; with --work random a RandomResizedCrop of each, mirrored or not; with --work detect
+each image whole, 800x800, with its boxes.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from statistics import median
 sys.path.append(str(Path(__file__).parents[1]))
 from needs import need_modules
 from turns import Peer, columns, exit_when_terminated, spread, take_turns
-from work import BATCH, RANDOM, SIZE, Work
+from work import BATCH, DETECT_BATCH, DETECT_SIZE, RANDOM, SIZE, Work
 
 from tfpipe import World, load_config
 from tfpipe.data.sources.registry import load_split
@@ -38,6 +39,7 @@ OURS_RANDOM = {
     "original_entries": "tfpipe, packed files with entry points",
     "coefficients": "tfpipe, packed coefficients",
 }
+OURS_DETECT = {"detect": "tfpipe, with an index"}
 LIMIT = {"limit": "the limit: one thread, times the CPUs"}
 THEIRS = {
     "spdl": "SPDL, simplejpeg + OpenCV",
@@ -54,13 +56,20 @@ THEIRS_RANDOM = {
     "dali": "DALI on the CPU",
     **FFCV,
 }
-LABELS = {"boxes": {**LIMIT, **THEIRS, **OURS}, "random": {**LIMIT, **THEIRS_RANDOM, **OURS_RANDOM}}
+THEIRS_DETECT = {"torch": THEIRS_RANDOM["torch"], "dali": "DALI on the CPU, its reader of COCO"}
+LABELS = {
+    "boxes": {**LIMIT, **THEIRS, **OURS},
+    "random": {**LIMIT, **THEIRS_RANDOM, **OURS_RANDOM},
+    "detect": {**LIMIT, **THEIRS_DETECT, **OURS_DETECT},
+}
 # Modules that the peers' Python needs for all rows, and for each.
 NEEDED_BY_ALL = {"cv2", "lxml", "numpy", "simplejpeg"}
 NEEDED = {name: {name} for name in ("grain", "torch", "spdl", "ffcv")}
 NEEDED |= {"spdl_fastest": {"spdl"}, "ffcv_half": {"ffcv"}, "dali": {"nvidia.dali"}}
 # Levels of 255. The tutorial's resize samples other points; random crops of one pass differ from those of another.
-TOLERANCE = {"boxes": 2.0, "random": 4.0}
+TOLERANCE = {"boxes": 2.0, "random": 4.0, "detect": 2.0}
+# Of the mean edge of a detector's boxes.
+EDGE_TOLERANCE_PX = 0.1
 
 
 def main(args: argparse.Namespace) -> None:
@@ -78,9 +87,8 @@ def main(args: argparse.Namespace) -> None:
         try:
             passes = {}
             for name in names:
-                python, module = (
-                    (sys.executable, "chains") if name in OURS | OURS_RANDOM else (args.peers_python, "peers")
-                )
+                ours = name in OURS | OURS_RANDOM | OURS_DETECT
+                python, module = (sys.executable, "chains") if ours else (args.peers_python, "peers")
                 command = [python, str(HERE / "worker.py"), module, name, str(work)]
                 peers.append(Peer(name, command, Path(folder) / f"{name}.log"))
                 passes[name] = peers[-1].answer()
@@ -116,9 +124,15 @@ def prepare(args: argparse.Namespace, folder: Path, names: list[str]) -> tuple[P
         tfpipe("index", config, "--split", "train", "--set", f"data.index={folder}")
         catalog = load_split(load_config(config, ["data.annotations=xml"]).data, "train", World()).catalog
         files = [(path, catalog.annotation(item)) for item, path in enumerate(catalog.paths)]
+        data |= {"crop": "full", "test_crop": "full", "crop_image_size": DETECT_SIZE, "batch_size": DETECT_BATCH}
+        data |= {"index": str(folder / "detect"), "classes": list(catalog.classes)}
+        data |= {"targets": {"kind": "boxes", "max_boxes": "ragged"}}
+        (folder / "detect.json").write_text(json.dumps({"data": data}))
+        if args.work == "detect":
+            tfpipe("index", folder / "detect.json", "--split", "train")
     random.Random(0).shuffle(files)
     work = folder / "work.json"
-    work.write_text(json.dumps(Work(files, 1, args.threads, str(folder), args.work == "random")._asdict()))
+    work.write_text(json.dumps(Work(files, 1, args.threads, str(folder), args.work)._asdict()))
     return work, sizes
 
 
@@ -162,7 +176,9 @@ def check(passes: dict[str, dict[str, float]], work: str) -> None:
     """All peers must have done the same."""
     expected = passes["limit"]
     for name, each in passes.items():
-        if each["crops"] != expected["crops"] or abs(each["mean"] - expected["mean"]) > TOLERANCE[work]:
+        same = each["crops"] == expected["crops"] and each.get("boxes") == expected.get("boxes")
+        near = abs(each.get("edge", 0.0) - expected.get("edge", 0.0)) < EDGE_TOLERANCE_PX
+        if not same or not near or abs(each["mean"] - expected["mean"]) > TOLERANCE[work]:
             sys.exit(f"{LABELS[work][name]} does other work: {each} instead of {expected}")
 
 

@@ -8,6 +8,8 @@ from lxml import etree
 
 SIZE = (224, 224)
 BATCH = 64  # crops
+# Of detection: whole images with their boxes, as MLPerf's RetinaNet gets Open Images.
+DETECT_SIZE, DETECT_BATCH = (800, 800), 24
 WHOLE_IMAGE = (0.0, 0.0, 1.0, 1.0)
 # Of a random crop: share of the image's area, width by height, draws at most, as torchvision's defaults are.
 AREA, ASPECT, DRAWS = (0.08, 1.0), (3 / 4, 4 / 3), 10
@@ -31,13 +33,13 @@ class Work(NamedTuple):
     passes: int  # over the files, each in the order given
     threads: int  # threads or worker processes
     folder: str  # of tfpipe's configs of the same work, NAME.json, of its indexes and packs, and of FFCV's files
-    random: bool  # a random crop of each image, mirrored or not, in place of its boxes
+    kind: str  # "boxes": a crop of each box; "random": one of each image, mirrored or not; "detect": the whole image
 
 
-def read_boxes(xml: str) -> list[Box]:
-    """The objects' boxes in a Pascal VOC XML, in pieces of the stated size; the whole image where there are none."""
+def read_boxes(xml: str, none: tuple[Box, ...] = (WHOLE_IMAGE,)) -> list[Box]:
+    """The objects' boxes in a Pascal VOC XML, in pieces of the stated size; `none` where there are none."""
     if not xml:
-        return [WHOLE_IMAGE]
+        return [*none]
     root = etree.parse(xml).getroot()
     height, width = (float(root.findtext(f"size/{side}")) for side in ("height", "width"))
     return [
@@ -48,7 +50,13 @@ def read_boxes(xml: str) -> list[Box]:
             float(box.findtext("xmax")) / width,
         )
         for box in root.iterfind("object/bndbox")
-    ] or [WHOLE_IMAGE]
+    ] or [*none]
+
+
+def boxes_in_pixels(xml: str) -> list[Box]:
+    """The objects' boxes as detectors take them: xmin, ymin, xmax, ymax in pixels of the resized image."""
+    high, wide = DETECT_SIZE
+    return [(left * wide, top * high, right * wide, bottom * high) for top, left, bottom, right in read_boxes(xml, ())]
 
 
 def random_window(height: int, width: int) -> tuple[int, int, int, int]:

@@ -26,17 +26,26 @@ def main(module: str, name: str, path: str) -> None:
     peer: Callable[[Work], Iterator[Any]] = importlib.import_module(module).PEERS[name]
     first = {"images": len(work.files), **one_pass(peer(work._replace(passes=1)))}
     print(json.dumps(first), file=output, flush=True)
-    serve(peer(work._replace(passes=PASSES)), output)
+    serve(map(images_of, peer(work._replace(passes=PASSES))), output)
+
+
+def images_of(batch: Any) -> Any:
+    """The images of a batch that may have boxes too."""
+    return batch[0] if isinstance(batch, tuple | list) else batch
 
 
 def one_pass(batches: Iterator[Any]) -> dict[str, float]:
-    """How many crops there are, and their mean level."""
+    """How many crops there are, and their mean level; of batches with boxes, also how many, and their mean edge."""
     crops, total = 0, 0.0
+    boxes: list[np.ndarray] = []
     for each in batches:
-        batch = np.asarray(each)
+        if isinstance(each, tuple | list):
+            boxes += [np.asarray(part).reshape(-1, 4) for part in each[1]]
+        batch = np.asarray(images_of(each))
         crops += len(batch)
         total += float(batch.mean(dtype=np.float64)) * len(batch) * (1 if batch.dtype == np.uint8 else 255)
-    return {"crops": crops, "mean": total / crops}
+    edges = {"boxes": sum(map(len, boxes)), "edge": float(np.concatenate(boxes).mean())} if boxes else {}
+    return {"crops": crops, "mean": total / crops, **edges}
 
 
 if __name__ == "__main__":
