@@ -192,7 +192,8 @@ def test_labels_alone_of_images_whose_names_and_numbers_differ_in_order_are_refu
     """The first sorts 10 before 2, the second 2 before 10."""
     with pytest.raises(ConfigError) as caught:
         from_file("cat\ndog\neel\n", [f"/x/{name}.JPEG" for name in listed])
-    assert re.search(r"^line 2 of .* may be the label of 10, .* or of 2, .* each label, e\.g\. 2 dog$", str(caught.value))
+    message = r"line 2 of .* may be the label of 10, .* or of 2, .* each label, e\.g\. 2 dog"
+    assert re.fullmatch(message, str(caught.value))
 
 
 @pytest.mark.parametrize("text", ["cat\ndog\n", "cat\ndog\neel\ncat\n"])
