@@ -120,8 +120,8 @@ events() { { wc -l <"$RUN/events.jsonl"; } 2>/dev/null || echo 0; } # lines that
 
 # Trains; when a host is lost, which `leave_lost_hosts` of the script finds out, resumes at once on those that remain. A
 # start in which a rank crashes before the run has begun is made again, three times at most: Open MPI 5 does in MPI_Init,
-# https://github.com/open-mpi/ompi/pull/13559, twice in a row on hosts with more ranks than CPUs. The code is 139, or 14,
-# with which srun's PMIx may end the other ranks.
+# https://github.com/open-mpi/ompi/issues/12495 (perhaps by the race of its pull request 13559), twice in a row on hosts
+# with more ranks than CPUs. The code is 139, or 14, with which srun's PMIx may end the other ranks.
 train_on_hosts() { # seconds after which it is to save and end, or nothing
     local seconds=$1 end=$((SECONDS + ${1:-0})) stopped crashes=0 begun
     while true; do

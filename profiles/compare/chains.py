@@ -43,8 +43,9 @@ def _tfpipe(work: Work, overrides: list[str]) -> Iterator[tf.Tensor]:
 
 def detect(work: Work) -> Iterator[tuple[tf.Tensor, tf.RaggedTensor]]:
     """Whole images and their boxes, with an index."""
-    config = package.load_config(f"{work.folder}/detect.json", [f"data.threads={work.threads}"])
-    split = "test" if work.passes == 1 else "train"
+    overrides = ["data.annotations=index", f"data.index={work.folder}", f"data.threads={work.threads}"]
+    config = package.load_config(f"{work.folder}/detect.json", overrides)
+    split = "test" if work.passes == 1 else "train"  # one exact pass, or an endless stream
     for images, targets in package.build_dataset(config, split, package.World.detect()):
         yield images, targets["boxes"]
 

@@ -1,5 +1,7 @@
 """The peers that run in a Python of their own, each a function from the work to batches of uint8 [64, 224, 224, 3].
 
+For a detector a batch is uint8 [24, 800, 800, 3], and the boxes of each image, float32 [k, 4], in pixels.
+
 Each reads, parses the XML, decodes, cuts the boxes out and resizes with `threads` threads or workers; or cuts out a
 random window, resizes and mirrors it; or, for a detector, resizes the whole image, and gives its boxes too, which it
 has read before, as from a COCO file. Of what each loader's documentation offers, the fastest here is taken; peers.md

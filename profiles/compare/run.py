@@ -121,15 +121,14 @@ def prepare(args: argparse.Namespace, folder: Path, names: list[str]) -> tuple[P
         files = [(str(path), "") for path in catalog.paths]
         sizes = prepare_random(folder, [path for path, _ in files], names)
     else:
+        if args.work == "detect":
+            data |= {"crop": "full", "test_crop": "full", "crop_image_size": DETECT_SIZE, "batch_size": DETECT_BATCH}
+            data |= {"targets": {"kind": "boxes", "max_boxes": "ragged"}, "classes": list(catalog.classes)}
+            config = folder / "detect.json"
+            config.write_text(json.dumps({"data": data}))
         tfpipe("index", config, "--split", "train", "--set", f"data.index={folder}")
         catalog = load_split(load_config(config, ["data.annotations=xml"]).data, "train", World()).catalog
         files = [(path, catalog.annotation(item)) for item, path in enumerate(catalog.paths)]
-        data |= {"crop": "full", "test_crop": "full", "crop_image_size": DETECT_SIZE, "batch_size": DETECT_BATCH}
-        data |= {"index": str(folder / "detect"), "classes": list(catalog.classes)}
-        data |= {"targets": {"kind": "boxes", "max_boxes": "ragged"}}
-        (folder / "detect.json").write_text(json.dumps({"data": data}))
-        if args.work == "detect":
-            tfpipe("index", folder / "detect.json", "--split", "train")
     random.Random(0).shuffle(files)
     work = folder / "work.json"
     work.write_text(json.dumps(Work(files, 1, args.threads, str(folder), args.work)._asdict()))
