@@ -139,7 +139,7 @@ def tabulate(images: Images, content: RawAnnotations, classes: dict[str, int]) -
     states_size = is_stated(stated) & (not FORMATS[images.form].relative)
     odd = {
         "not jpeg": np.array(formats) != "JPEG",
-        "gray": np.array(components) == 1,
+        "gray": np.array(components) < 3,  # with alpha two
         "cmyk": (np.array(components) == 4) & (np.array(formats) == "JPEG"),  # a PNG's fourth component is alpha
         "no object": annotated & (counts == 0),
         "no size": annotated & ~is_stated(stated),

@@ -28,7 +28,7 @@ def encode(kind: str = "JPEG", mode: str = "RGB", **how: Any) -> bytes:
         pytest.param(encode(exif=b"Exif\0\0" + bytes(9000)), 3, "JPEG", False, id="after-a-thumbnail"),
         pytest.param(b"\xff\xd8\xff" + encode()[2:], 3, "JPEG", False, id="filled"),
         pytest.param(encode("PNG"), 3, "PNG", False, id="png"),
-        pytest.param(encode("GIF", "P"), 1, "GIF", False, id="gif"),
+        pytest.param(encode("GIF", "P"), 3, "GIF", False, id="gif"),
         pytest.param(encode("BMP"), 3, "BMP", False, id="bmp"),
     ],
 )

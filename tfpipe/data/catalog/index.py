@@ -55,7 +55,7 @@ SCHEMA = pa.schema(
 )
 ODD = {
     "not jpeg": "the file is a PNG or of another format, whatever its name; read as what it is",
-    "gray": "one component; repeated three times where colours are wanted",
+    "gray": "levels of gray; repeated three times where colours are wanted",
     "cmyk": "four components, CMYK or YCCK; converted to RGB",
     "no object": "the XML holds no object; as without an XML",
     "no size": "the XML does not state the image's size; its own counts",

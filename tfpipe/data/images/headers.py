@@ -26,7 +26,7 @@ class Header(NamedTuple):
 
     height: int  # as stored
     width: int
-    components: int
+    components: int  # of the pixels: three if they come from a palette; alpha counts
     format: str  # one of FORMATS
     orientation: int = 1  # EXIF's, 1 to 8
 
@@ -91,5 +91,6 @@ def pillow_header(file: str | IO[bytes], path: str) -> Header:
     with open_image(file, path) as image:
         assert image.format is not None, "Pillow sets the format of every image that it opens"
         kind = "JPEG" if image.format == "MPO" else image.format  # an MPO is a JPEG followed by further JPEGs
-        header = Header(image.height, image.width, len(image.getbands()), kind, orientation_of(image))
+        components = 3 if image.mode == "P" else len(image.getbands())
+        header = Header(image.height, image.width, components, kind, orientation_of(image))
         return header.turned(turn=True)._replace(orientation=1) if kind == "AVIF" else header
