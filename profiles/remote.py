@@ -1,11 +1,12 @@
 """CPU time of small files behind HTTP, by client: tfpipe's, and others at their best.
 
-    pip install obstore urllib3 && apt-get install nginx-light
+    pip install obstore urllib3 s3fs && apt-get install nginx-light
     python profiles/remote.py --kb 10 100
 
-nginx serves random files to this process; it has the last CPU and the clients the first. Each turn fetches all files
-once by each client, in calls of 32 URLs from 4 threads, as the pipeline does. Printed are medians: microseconds of this
-process's CPU time a file, and files/s; and the ratio of the CPU times turn by turn to those of aiohttp alone.
+nginx serves random files to this process, under their names and as objects of a bucket; it has the last CPU and the
+clients the first. Each turn fetches all files once by each client, in calls of 32 URLs from 4 threads, as the pipeline
+does. Printed are medians: microseconds of this process's CPU time a file, and files/s; and the ratio of the CPU times
+turn by turn to those of aiohttp alone.
 Clients that are not installed are left out.
 """
 
@@ -23,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,8 +35,9 @@ THREADS, BATCH = 4, 32
 CONFIG = """
 worker_processes 1; daemon off; pid {0}/pid; error_log {0}/log; events {{ worker_connections 1024; }}
 http {{ access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000; open_file_cache max=10000;
-  server {{ listen 127.0.0.1:{1}; root {0}/files; }} }}
+  server {{ listen 127.0.0.1:{1}; root {0}/files; location /bucket/ {{ alias {0}/files/; }} }} }}
 """
+BUCKET = "s3://bucket"
 Fetch = Callable[[Sequence[str]], Sequence[bytes]]
 
 
@@ -70,14 +73,18 @@ def wait_for(server: subprocess.Popen[bytes], port: int) -> None:
     raise SystemExit(f"nginx has ended with {server.returncode}")
 
 
-def fetchers(size: int) -> dict[str, Fetch]:
-    """Returns tfpipe's ways, of whole files and of ranges."""
+def fetchers(size: int, address: str) -> dict[str, Fetch]:
+    """Returns tfpipe's ways, of whole files and of ranges, and of objects if s3fs is installed."""
     from tfpipe.config import Remote
     from tfpipe.data.sources.remote.fetcher import ByteRange, Fetcher
 
     client = Fetcher(Remote(), ["http://"])
     ranges = lambda urls: client.ranges([ByteRange(url, 0, size) for url in urls])  # noqa: E731
-    return {"tfpipe": client.fetch, "tfpipe, ranges": ranges}
+    ways = {"tfpipe": client.fetch, "tfpipe, ranges": ranges}
+    if not lacking(sys.executable, {"s3fs"}):
+        objects = Fetcher(Remote(options={"endpoint_url": address, "anon": True}), [BUCKET])
+        ways["tfpipe, S3"] = lambda urls: objects.fetch([f"{BUCKET}/{url.rpartition('/')[2]}" for url in urls])
+    return ways
 
 
 def in_loop(address: str) -> dict[str, Fetch]:
@@ -104,26 +111,28 @@ def in_loop(address: str) -> dict[str, Fetch]:
 
     atexit.register(lambda: asyncio.run_coroutine_threadsafe(end(), loop).result())
     system = fsspec.filesystem("http", asynchronous=True, loop=loop, skip_instance_cache=True)
-    store = obstore_at(address)
+    stores = obstores_at(address)
 
     async def by_aiohttp(url: str) -> bytes:
         async with client.get(url) as response:
             return await response.read()
 
-    async def by_obstore(url: str) -> bytes:
+    async def by_obstore(store: Any, url: str) -> bytes:
         return bytes(await (await store.get_async(url.rpartition("/")[2])).bytes_async())
 
     ways = {"fsspec": together(system._cat_file), "aiohttp": together(by_aiohttp)}
-    return ways | ({"obstore, asyncio": together(by_obstore)} if store else {})
+    return ways | {f"{name}, asyncio": together(partial(by_obstore, store)) for name, store in stores.items()}
 
 
-def obstore_at(address: str) -> Any:
-    """Returns obstore's store of the server; None if it is not installed."""
+def obstores_at(address: str) -> dict[str, Any]:
+    """Returns obstore's stores of the server, of files and of objects, as LitData opens the latter; {} without it."""
     if lacking(sys.executable, {"obstore"}):
-        return None
-    from obstore.store import HTTPStore
+        return {}
+    from obstore.store import HTTPStore, S3Store
 
-    return HTTPStore.from_url(address, client_options={"allow_http": True})
+    options = {"allow_http": True}
+    objects = S3Store.from_url(BUCKET, endpoint=address, skip_signature=True, client_options=options)
+    return {"obstore": HTTPStore.from_url(address, client_options=options), "obstore, S3": objects}
 
 
 def in_threads(address: str) -> dict[str, Fetch]:
@@ -131,7 +140,7 @@ def in_threads(address: str) -> dict[str, Fetch]:
     import urllib3
 
     pool, here = ThreadPoolExecutor(THREADS), threading.local()
-    manager, store = urllib3.PoolManager(maxsize=THREADS), obstore_at(address)
+    manager, stores = urllib3.PoolManager(maxsize=THREADS), obstores_at(address)
 
     def by_http_client(url: str) -> bytes:
         if not hasattr(here, "connection"):
@@ -143,15 +152,15 @@ def in_threads(address: str) -> dict[str, Fetch]:
         "urllib3, threads": lambda url: manager.request("GET", url).data,
         "http.client, threads": by_http_client,
     }
-    if store:
-        gets["obstore, threads"] = lambda url: bytes(store.get(url.rpartition("/")[2]).bytes())
+    for name, store in stores.items():
+        gets[f"{name}, threads"] = lambda url, store=store: bytes(store.get(url.rpartition("/")[2]).bytes())
     return {name: lambda urls, get=get: list(pool.map(get, urls)) for name, get in gets.items()}
 
 
 def main(args: argparse.Namespace) -> None:
     """Prints a line for each client and size."""
     need_programs("nginx", "taskset", advice="apt-get install nginx-light util-linux")
-    if missing := lacking(sys.executable, {"obstore"}):
+    if missing := lacking(sys.executable, {"obstore", "s3fs"}):
         print(f"left out, since not installed: {', '.join(missing)}", file=sys.stderr)
     cpus = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cpus)})
@@ -161,7 +170,7 @@ def main(args: argparse.Namespace) -> None:
         with served(args.files, size, max(cpus)) as address:
             urls = [f"{address}/{number}" for number in range(args.files)]
             calls = [urls[start : start + BATCH] for start in range(0, len(urls), BATCH)]
-            ways = {**fetchers(size), **in_loop(address), **in_threads(address)}
+            ways = {**fetchers(size, address), **in_loop(address), **in_threads(address)}
             spent: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
             for turn in range(args.turns + 1):  # the first one connects
                 for name, fetch in ways.items():

@@ -1,9 +1,11 @@
-"""The peers in TensorFlow's Python: tfpipe, and the chain that the ALCF tutorial on tf.data teaches."""
+"""The peers in TensorFlow's Python: tfpipe, the chain of the ALCF tutorial on tf.data, and Keras' own function."""
 
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
+from pathlib import Path
 
+import keras as keras_package
 import numpy as np
 import tensorflow as tf
 from work import BATCH, RANDOM, SIZE, Work, read_boxes
@@ -38,6 +40,27 @@ def _tfpipe(work: Work, overrides: list[str]) -> Iterator[tf.Tensor]:
     config = package.load_config(f"{work.folder}/boxes.json", [*overrides, f"data.threads={work.threads}"])
     split = "test" if work.passes == 1 else "train"  # one exact pass, or an endless stream
     for images, _ in package.build_dataset(config, split, package.World.detect()):
+        yield images
+
+
+def whole(work: Work) -> Iterator[tf.Tensor]:
+    """Whole images of loose files."""
+    config = package.load_config(f"{work.folder}/whole.json", [f"data.threads={work.threads}"])
+    split = "test" if work.passes == 1 else "train"  # one exact pass, or an endless stream
+    for images, _ in package.build_dataset(config, split, package.World.detect()):
+        yield images
+
+
+def keras(work: Work) -> Iterator[tf.Tensor]:
+    """Keras' function over class folders of links to the files; it prefetches, and tf.data sets its parallelism."""
+    folder = Path(work.folder) / "keras"
+    if work.passes == 1:
+        for number, file in enumerate(work.files):
+            link = folder / Path(file.image).parent.name / f"{number}.jpeg"
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(file.image)
+    dataset = keras_package.utils.image_dataset_from_directory(folder, batch_size=BATCH, image_size=SIZE, verbose=False)
+    for images, _ in dataset.repeat(work.passes):
         yield images
 
 
@@ -97,6 +120,6 @@ def _tutorial(work: Work, readers: int | None) -> Iterator[tf.Tensor]:
         yield images
 
 
-OURS = (tfpipe, tfpipe_index, tfpipe_service, tfpipe_graph, tutorial, tutorial_serial, detect)
+OURS = (tfpipe, tfpipe_index, tfpipe_service, tfpipe_graph, tutorial, tutorial_serial, whole, keras, detect)
 PEERS = {each.__name__: each for each in OURS}
 PEERS |= {name: partial(random_crops, name=name) for name in RANDOM}

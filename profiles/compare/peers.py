@@ -3,8 +3,8 @@
 For a detector a batch is uint8 [24, 800, 800, 3], and the boxes of each image, float32 [k, 4], in pixels.
 
 Each reads, parses the XML, decodes, cuts the boxes out and resizes with `threads` threads or workers; or cuts out a
-random window, resizes and mirrors it; or, for a detector, resizes the whole image, and gives its boxes too, which it
-has read before, as from a COCO file. Of what each loader's documentation offers, the fastest here is taken; peers.md
+random window, resizes and mirrors it; or resizes the whole image, and for a detector gives its boxes too, which it has
+read before, as from a COCO file. Of what each loader's documentation offers, the fastest here is taken; peers.md
 says what else was tried.
 """
 
@@ -50,10 +50,10 @@ def limit(work: Work) -> Iterator[Any]:
     """One thread; the files are in memory and the boxes known: nothing but decoding and resizing."""
     if work.kind == "detect":
         held = [(_read(file.image), np.array(boxes_in_pixels(file.xml), np.float32)) for file in work.files]
-        return _detect_batches((_whole(jpeg), boxes) for _ in range(work.passes) for jpeg, boxes in held)
-    if work.kind == "random":
+        return _detect_batches((_whole(jpeg, DETECT_SIZE), boxes) for _ in range(work.passes) for jpeg, boxes in held)
+    if work.kind in ONE:
         jpegs = [_read(file.image) for file in work.files]
-        return _batches(_draw(jpeg) for _ in range(work.passes) for jpeg in jpegs)
+        return _batches(ONE[work.kind](jpeg) for _ in range(work.passes) for jpeg in jpegs)
     held = [(_read(file.image), read_boxes(file.xml)) for file in work.files]
     return _batches(crop for _ in range(work.passes) for jpeg, boxes in held for crop in _cut(jpeg, boxes))
 
@@ -93,7 +93,7 @@ def _torch_detect(work: Work) -> Iterator[Any]:
 
         def __getitem__(self, item: int) -> tuple[Tensor, Tensor]:
             number = item % len(work.files)
-            return from_numpy(_whole(_read(work.files[number].image), **FAST)), boxes[number]
+            return from_numpy(_whole(_read(work.files[number].image), DETECT_SIZE, **FAST)), boxes[number]
 
     def collate(samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, list[Tensor]]:
         images, boxes = zip(*samples, strict=True)
@@ -264,9 +264,9 @@ def _ffcv(work: Work, name: str) -> Iterator[np.ndarray]:
 
 
 def load(work: Work, file: File, **settings: bool) -> list[np.ndarray]:
-    """A file's crops; with settings of simplejpeg, its fastest ones for a random crop."""
+    """A file's crops; with settings of simplejpeg, its fastest ones if there is one crop."""
     jpeg = _read(file.image)
-    return [_draw(jpeg, **FAST)] if work.kind == "random" else _cut(jpeg, read_boxes(file.xml), **settings)
+    return [ONE[work.kind](jpeg, **FAST)] if work.kind in ONE else _cut(jpeg, read_boxes(file.xml), **settings)
 
 
 def _batches(crops: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
@@ -287,9 +287,9 @@ def _read(path: str) -> bytes:
         return file.read()
 
 
-def _whole(jpeg: bytes, **settings: bool) -> np.ndarray:
+def _whole(jpeg: bytes, size: tuple[int, int] = SIZE, **settings: bool) -> np.ndarray:
     image = simplejpeg.decode_jpeg(jpeg, colorspace="RGB", **settings)
-    return cv2.resize(image, DETECT_SIZE[::-1], interpolation=cv2.INTER_LINEAR)
+    return cv2.resize(image, size[::-1], interpolation=cv2.INTER_LINEAR)
 
 
 def _draw(jpeg: bytes, **settings: bool) -> np.ndarray:
@@ -313,4 +313,6 @@ def _cut(jpeg: bytes, boxes: list[Box], **settings: bool) -> list[np.ndarray]:
     return crops
 
 
+# Kinds of work that give one crop of each image.
+ONE = {"random": _draw, "whole": _whole}
 PEERS = {each.__name__: each for each in (limit, torch, grain, spdl, spdl_fastest, dali, ffcv, ffcv_half)}

@@ -1,7 +1,7 @@
 """Times the same work in tfpipe and in its peers: python profiles/compare/run.py LIST --peers-python PYTHON.
 
-The work is the boxes of each image; with --work random a RandomResizedCrop of each, mirrored or not; with --work detect
-each image whole, 800x800, with its boxes.
+The work is the boxes of each image; with --work random a RandomResizedCrop of each, mirrored or not; with --work whole
+each image whole, 224x224; with --work detect each image whole, 800x800, with its boxes.
 """
 
 import argparse
@@ -39,6 +39,7 @@ OURS_RANDOM = {
     "original_entries": "tfpipe, packed files with entry points",
     "coefficients": "tfpipe, packed coefficients",
 }
+OURS_WHOLE = {"whole": "tfpipe, files", "keras": "Keras' image_dataset_from_directory"}
 OURS_DETECT = {"detect": "tfpipe, with an index"}
 LIMIT = {"limit": "the limit: one thread, times the CPUs"}
 THEIRS = {
@@ -56,10 +57,12 @@ THEIRS_RANDOM = {
     "dali": "DALI on the CPU",
     **FFCV,
 }
+THEIRS_WHOLE = {"torch": THEIRS_RANDOM["torch"]}
 THEIRS_DETECT = {"torch": THEIRS_RANDOM["torch"], "dali": "DALI on the CPU, its reader of COCO"}
 LABELS = {
     "boxes": {**LIMIT, **THEIRS, **OURS},
     "random": {**LIMIT, **THEIRS_RANDOM, **OURS_RANDOM},
+    "whole": {**LIMIT, **THEIRS_WHOLE, **OURS_WHOLE},
     "detect": {**LIMIT, **THEIRS_DETECT, **OURS_DETECT},
 }
 # Modules that the peers' Python needs for all rows, and for each.
@@ -67,7 +70,7 @@ NEEDED_BY_ALL = {"cv2", "lxml", "numpy", "simplejpeg"}
 NEEDED = {name: {name} for name in ("grain", "torch", "spdl", "ffcv")}
 NEEDED |= {"spdl_fastest": {"spdl"}, "ffcv_half": {"ffcv"}, "dali": {"nvidia.dali"}}
 # Levels of 255. The tutorial's resize samples other points; random crops of one pass differ from those of another.
-TOLERANCE = {"boxes": 2.0, "random": 4.0, "detect": 2.0}
+TOLERANCE = {"boxes": 2.0, "random": 4.0, "whole": 2.0, "detect": 2.0}
 # Of the mean edge of a detector's boxes.
 EDGE_TOLERANCE_PX = 0.1
 
@@ -87,7 +90,7 @@ def main(args: argparse.Namespace) -> None:
         try:
             passes = {}
             for name in names:
-                ours = name in OURS | OURS_RANDOM | OURS_DETECT
+                ours = name in OURS | OURS_RANDOM | OURS_WHOLE | OURS_DETECT
                 python, module = (sys.executable, "chains") if ours else (args.peers_python, "peers")
                 command = [python, str(HERE / "worker.py"), module, name, str(work)]
                 peers.append(Peer(name, command, Path(folder) / f"{name}.log"))
@@ -117,9 +120,13 @@ def prepare(args: argparse.Namespace, folder: Path, names: list[str]) -> tuple[P
     config.write_text(json.dumps({"data": data}))
     catalog = load_split(load_config(config, ["data.annotations=none"]).data, "train", World()).catalog
     sizes: dict[str, float] = {}
-    if args.work == "random":
+    if args.work in ("random", "whole"):
         files = [(str(path), "") for path in catalog.paths]
-        sizes = prepare_random(folder, [path for path, _ in files], names)
+        if args.work == "random":
+            sizes = prepare_random(folder, [path for path, _ in files], names)
+        else:
+            data |= {"crop": "full", "test_crop": "full", "annotations": "none"}
+            (folder / "whole.json").write_text(json.dumps({"data": data}))
     else:
         if args.work == "detect":
             data |= {"crop": "full", "test_crop": "full", "crop_image_size": DETECT_SIZE, "batch_size": DETECT_BATCH}

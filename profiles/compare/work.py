@@ -33,7 +33,7 @@ class Work(NamedTuple):
     passes: int  # over the files, each in the order given
     threads: int  # threads or worker processes
     folder: str  # of tfpipe's configs of the same work, NAME.json, of its indexes and packs, and of FFCV's files
-    kind: str  # "boxes": a crop of each box; "random": one of each image, mirrored or not; "detect": the whole image
+    kind: str  # "boxes": a crop of each box; "random": one of each image, mirrored or not; others: the whole image
 
 
 def read_boxes(xml: str, none: tuple[Box, ...] = (WHOLE_IMAGE,)) -> list[Box]:

@@ -43,7 +43,8 @@ def one_pass(batches: Iterator[Any]) -> dict[str, float]:
             boxes += [np.asarray(part).reshape(-1, 4) for part in each[1]]
         batch = np.asarray(images_of(each))
         crops += len(batch)
-        total += float(batch.mean(dtype=np.float64)) * len(batch) * (1 if batch.dtype == np.uint8 else 255)
+        # Floats may be from 0 to 1.
+        total += float(batch.mean(dtype=np.float64)) * len(batch) * (255 if batch.max() <= 1 else 1)
     edges = {"boxes": sum(map(len, boxes)), "edge": float(np.concatenate(boxes).mean())} if boxes else {}
     return {"crops": crops, "mean": total / crops, **edges}
 

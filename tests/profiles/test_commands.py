@@ -51,6 +51,7 @@ SMALL = {
     "profiles/augment_picture.py": "--only RandAugment GaussianBlur mixup -o picture.jpg",
     "profiles/collectives.py": "--turns 1 --steps 6 --model tests.support.models:tiny",
     "profiles/compare/run.py * --work random": f"--peers torch {RANDOM_ROWS} {ONE_TURN}",
+    "profiles/compare/run.py * --work whole": f"--peers torch whole keras {ONE_TURN}",
     "profiles/compare/run.py * --work detect": f"--peers torch detect {ONE_TURN}",
     "profiles/compare/run.py * --peers tfpipe_index": ONE_TURN,
     "profiles/compare/run.py": f"--peers torch tfpipe tfpipe_graph tutorial tutorial_serial {ONE_TURN}",

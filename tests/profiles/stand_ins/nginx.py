@@ -1,4 +1,4 @@
-"""A stand-in of nginx for profiles/remote.py: python nginx.py -c CONFIG serves CONFIG's folder, ranges too."""
+"""A stand-in of nginx for profiles/remote.py: python nginx.py -c CONFIG serves files, as a bucket and ranges too."""
 
 import re
 import sys
@@ -15,7 +15,7 @@ class Files(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answers with a file, or with a range of it."""
-        body, asked = Path(ROOT, self.path[1:]).read_bytes(), self.headers.get("Range")
+        body, asked = Path(ROOT, self.path.rpartition("/")[2]).read_bytes(), self.headers.get("Range")
         self.send_response(206 if asked else 200)
         if asked:
             begin, end = map(int, asked.removeprefix("bytes=").split("-"))
