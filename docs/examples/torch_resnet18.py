@@ -40,14 +40,14 @@ class Block(nn.Module):
         return torch.relu(self.body(images) + self.shortcut(images))
 
 
-def resnet18(classes: int, channels: int = 3, width: int = 64) -> nn.Module:
-    """From float [batch, channels, height, width] to logits [batch, classes]."""
+def resnet18(num_classes: int, channels: int = 3, width: int = 64) -> nn.Module:
+    """From float [batch, channels, height, width] to logits [batch, num_classes]."""
     layers = [unit(channels, width, stride=2, size=7), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1)]
     inputs = width
     for outputs, stride in ((width, 1), (2 * width, 2), (4 * width, 2), (8 * width, 2)):
         layers += [Block(inputs, outputs, stride), Block(outputs, outputs, 1)]
         inputs = outputs
-    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes)]
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, num_classes)]
     return nn.Sequential(*layers).to(memory_format=torch.channels_last)
 
 

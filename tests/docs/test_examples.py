@@ -160,20 +160,28 @@ def test_a_data_frame_is_fine_tuned(sample: SampleData, tmp_path: Path, monkeypa
     rows = [f"{path},{path.parent.name}" for path in images]
     (tmp_path / "flowers.csv").write_text("\n".join(["path,label", *rows, ""]))
     printed = io.StringIO()
-    for name, more in (("first", []), ("second", ["--weights", str(tmp_path / "first.pt"), "--epochs", "1"])):
-        words = ["x.py", str(tmp_path / "flowers.csv"), "--size", "32", "--width", "4", "--epochs", "2"]
+
+    def run(name: str, *more: str) -> str:
+        words = ["x.py", str(tmp_path / "flowers.csv"), "--size", "32", "--epochs", "2", *more]
         with (
-            patch.object(sys, "argv", [*words, *more, "-o", str(tmp_path / f"{name}.pt")]),
+            patch.object(sys, "argv", [*words, "-o", str(tmp_path / f"{name}.pt")]),
             redirect_stdout(printed),
             redirect_stderr(io.StringIO()) as bar,
         ):
             runpy.run_path(str(folder / "finetune_torch.py"), run_name="__main__")
-        assert re.search(r"epoch 1: 100%.* [1-9]\d*/[1-9]\d* ", bar.getvalue())
+        return bar.getvalue()
+
+    small, weights = ["--args", '{"width": 4}'], ["--weights", str(tmp_path / "first.pt"), "--epochs", "1"]
+    for bar in (run("first", *small), run("second", *small, *weights)):
+        assert re.search(r"epoch 1: 100%.* [1-9]\d*/[1-9]\d* ", bar)
     assert re.findall(r"epoch (\d): test accuracy [01]\.\d{3}", printed.getvalue()) == ["1", "2", "1"]
     first, second = (torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in ("first", "second"))
     learnt = [name for name in first if "running" not in name and "tracked" not in name]
     same = [name for name in learnt if torch.equal(first[name], second[name])]
     assert sorted({*learnt} - {*same}) == ["13.bias", "13.weight"]
+    torch.save({name: value for name, value in first.items() if name != "0.0.weight"}, tmp_path / "cut.pt")
+    with pytest.raises(SystemExit, match=r"cut\.pt is of another model: 0\.0\.weight of 1 names differ"):
+        run("third", *small, "--weights", str(tmp_path / "cut.pt"))
 
 
 def test_the_objects_of_an_image_are_told(tmp_path: Path) -> None:
