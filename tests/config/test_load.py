@@ -289,7 +289,7 @@ def test_a_class_that_is_no_name_is_reported_at_its_key(complain):
 
 def test_a_missing_key_says_what_it_is(complain):
     (line,) = complain({"data": {}})[1:]
-    assert line.startswith("data.train_filelist: is missing: Text file, one JPEG a line")
+    assert line.startswith("data.train_filelist: is missing: Text file, one image a line")
 
 
 def test_a_long_value_is_cut_short(complain):

@@ -1,7 +1,8 @@
 """Changed files at random through the readers: python -m tests.fuzz xmls 100000; pictures 20000; jpegs 1000000.
 
 `packs 10000`, `catalogs`, `tables` and `states` damage and forge what tfpipe has stored.
-`sanitized 3600` decodes changed JPEGs under sanitizers for 3,600 seconds of CPU time.
+`sanitized 3600` decodes changed JPEGs under sanitizers for 3,600 seconds of CPU time; `stored 3600` gives those four,
+and pictures, to a tfpipe whose libraries have sanitizers, for 3,600 seconds.
 `folder 4000 --folder DIR` decodes the JPEGs of a folder, at most 4,000, as they are.
 
 Ends with an error at the first that is read as something else; a crash of a library ends the process.
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from tests.fuzz.jpegs import compare_folder, fuzz_jpegs
 from tests.fuzz.pictures import fuzz_pictures
-from tests.fuzz.sanitized import fuzz_sanitized
+from tests.fuzz.sanitized import fuzz_sanitized, fuzz_stored
 from tests.fuzz.stored import fuzz_catalogs, fuzz_packs, fuzz_states, fuzz_tables
 from tests.fuzz.xmls import fuzz_xmls
 
@@ -26,6 +27,7 @@ KINDS = {
     "catalogs": fuzz_catalogs,
     "tables": fuzz_tables,
     "states": fuzz_states,
+    "stored": fuzz_stored,
 }
 
 parser = argparse.ArgumentParser(prog="python -m tests.fuzz")

@@ -7,6 +7,7 @@ import pytest
 
 from tests.fuzz.jpegs import compare_folder, fuzz_jpegs
 from tests.fuzz.pictures import DECODERS, fuzz_pictures
+from tests.fuzz.sanitized import STORED, fuzz_stored
 from tests.fuzz.stored import fuzz_catalogs, fuzz_packs, fuzz_states, fuzz_tables
 from tests.fuzz.xmls import fuzz_xmls
 from tests.support.core import reference
@@ -74,3 +75,8 @@ def test_forged_states_of_a_loader_are_refused_or_mean_what_they_say() -> None:
     count = examples(5_000)
     outcomes = fuzz_states(count, seed=1)
     assert outcomes.total() == count and min(outcomes.values()) > 0.1 * count
+
+
+@pytest.mark.full("builds the libraries again; make test has the same kinds without sanitizers, a few of each")
+def test_stored_data_pass_under_sanitizers() -> None:
+    assert fuzz_stored(0, seed=1) == STORED

@@ -52,7 +52,7 @@ class DataConfig(Section):
     source: SourceConfig | None = None
     """Data that no filelist names, e.g. class folders or packed data; null: the filelists' files."""
     train_filelist: Annotated[ConfigPath | list[WeightedList] | None, Field(validate_default=True), LISTS] = None
-    """Text file, one JPEG a line; a relative path is resolved against the list's folder. A folder of class folders,
+    """Text file, one image a line; a relative path is resolved against the list's folder. A folder of class folders,
     CLASS/*.jpg, is listed at each start. Several lists, each {"path": FILE, "weight": NUMBER}, are mixed in proportion
     to their weights. null: `source` has the samples."""
     test_filelist: ConfigPath | None = None
@@ -223,7 +223,7 @@ class DataConfig(Section):
         # A source that is not valid is not in info.data, and has an error of its own.
         if not lists and info.data.get("source", ...) is None:
             raise ValueError(
-                "is missing: Text file, one JPEG a line; or set data.source, e.g. to "
+                "is missing: Text file, one image a line; or set data.source, e.g. to "
                 '{"kind": "folders", "path": "root/"} for class folders'
             )
         return lists
