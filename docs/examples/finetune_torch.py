@@ -7,7 +7,8 @@ torchvision or timm, with its weights as a file:
     --model timm.models.resnet:resnet50 --weights resnet50.pt --size 224 --resize bicubic
 
 The weights, also those of an earlier run, may be of other classes: the last layer is new, and the others rest for the
-first epoch. The images are resized and normalised as in the training of these weights, in training and in testing.
+first epoch. Images are resized by --resize and normalised by ImageNet's mean and deviation, in training and in testing:
+for weights of another normalisation, such as timm's with a mean of 0.5, change IMAGENET.
 """
 
 import argparse
@@ -38,7 +39,7 @@ def take_over(model: torch.nn.Module, weights: Path) -> None:
     state = {name: value for name, value in state.items() if not name.startswith(f"{last}.")}
     found = model.load_state_dict(state, strict=False)
     if odd := [name for name in (*found.missing_keys, *found.unexpected_keys) if not name.startswith(f"{last}.")]:
-        raise SystemExit(f"{weights} is of another model: {', '.join(odd[:3])} of {len(odd)} names differ")
+        raise SystemExit(f"{weights} is of another model: {len(odd)} names differ, e.g. {odd[0]}")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name.startswith(f"{last}."))
 

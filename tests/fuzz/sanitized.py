@@ -20,7 +20,7 @@ FILES = 700
 """JPEGs that are changed."""
 ASKED_BYTES = 8
 STORED = {"packs": 150, "catalogs": 150, "tables": 150, "states": 5000, "pictures": 200}
-"""What tfpipe itself reads under sanitizers in a turn, kinds of `python -m tests.fuzz`: a minute in all."""
+"""What tfpipe itself reads under sanitizers in a turn, kinds of `python -m tests.fuzz`: two minutes with the build."""
 # A process's memory is as large as numbers of forged catalogs say: what cannot be had is a MemoryError, as without.
 OPTIONS = {
     "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=0:allocator_may_return_null=1",
