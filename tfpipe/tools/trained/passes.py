@@ -1,6 +1,7 @@
 """Test passes of a trained model: the images that it is shown, its scores, and the confusion of classes."""
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -47,51 +48,43 @@ class Confusion:
     def __init__(self, classes: int) -> None:
         """Takes the number of the model's outputs."""
         self.classes = classes
-        self._pairs, self._counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        self._unsorted: list[np.ndarray] = []
+        self._counts = Counter[tuple[int, int]]()
 
     def add(self, labels: np.ndarray, predicted: np.ndarray) -> None:
         """Counts the crops of a batch: their classes and the predicted ones, int [batch]."""
-        self._unsorted.append(labels.astype(np.int64) * self.classes + predicted)
+        self._counts.update(zip(labels.tolist(), predicted.tolist(), strict=True))
 
     def over(self, world: World) -> "Confusion":
         """Returns the sum over all ranks; every rank must call."""
-        pairs, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *self._unsorted]), return_counts=True)
-        gathered = world.gather((pairs, counts))
         total = Confusion(self.classes)
-        total._pairs, owner = np.unique(np.concatenate([part for part, _ in gathered]), return_inverse=True)
-        total._counts = np.zeros(len(total._pairs), np.int64)
-        np.add.at(total._counts, owner.ravel(), np.concatenate([part for _, part in gathered]))
+        for counts in world.gather(self._counts):
+            total._counts.update(counts)
         return total
 
     def pairs(self) -> np.ndarray:
-        """Returns the pairs that have crops: class, predicted class and number of crops, int64 [n, 3]."""
-        return np.stack([*np.divmod(self._pairs, self.classes), self._counts], axis=1)
+        """Returns the pairs that have crops, sorted: class, predicted class and number of crops, int64 [n, 3]."""
+        return np.array([(*pair, count) for pair, count in sorted(self._counts.items())], np.int64).reshape(-1, 3)
 
     def by_class(self, names: Sequence[str]) -> list[ClassScores]:
         """Returns the scores of every class; `names` by number, and a number itself beyond them."""
-        truth, predicted, counts = self.pairs().T
-        crops, taken, hits = (np.zeros(self.classes, np.int64) for _ in range(3))
-        np.add.at(crops, truth, counts)
-        np.add.at(taken, predicted, counts)
-        same = truth == predicted
-        hits[truth[same]] = counts[same]
-        worst: dict[int, tuple[int, int]] = {}
-        for number, other, count in self.pairs()[~same].tolist():
-            if count > worst.get(number, (0, 0))[0]:
-                worst[number] = (count, other)
-        return [
-            ClassScores(
-                class_name(names, number),
-                crops[number].item(),
-                taken[number].item(),
-                hits[number].item() / crops[number].item() if crops[number] else None,
-                hits[number].item() / taken[number].item() if taken[number] else None,
-                class_name(names, worst[number][1]) if number in worst else None,
-                worst.get(number, (0, 0))[0],
-            )
-            for number in range(self.classes)
-        ]
+        crops, taken = Counter[int](), Counter[int]()
+        mistakes: dict[int, Counter[int]] = defaultdict(Counter)
+        for truth, predicted, count in self.pairs().tolist():
+            crops[truth] += count
+            taken[predicted] += count
+            if truth != predicted:
+                mistakes[truth][predicted] = count
+        scores = []
+        for number in range(self.classes):
+            hits = self._counts[number, number]
+            recall = hits / crops[number] if crops[number] else None
+            precision = hits / taken[number] if taken[number] else None
+            # Of equal counts, the smallest class comes first.
+            other, count = next(iter(mistakes[number].most_common(1)), (None, 0))
+            mistaken_for = None if other is None else class_name(names, other)
+            name = class_name(names, number)
+            scores.append(ClassScores(name, crops[number], taken[number], recall, precision, mistaken_for, count))
+        return scores
 
 
 def class_name(names: Sequence[str], number: int) -> str:
