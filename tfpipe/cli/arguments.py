@@ -107,8 +107,13 @@ def add_json(arguments: Arguments, contents: str) -> None:
     arguments.add_argument("--json", type=output, metavar="OUT", help=f"write {contents} to OUT")
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Writes a value as JSON, NaN and infinity as null; raises ConfigError if the file cannot be written."""
+def write_json(path: Path | None, value: Any) -> None:
+    """Writes a value as JSON to the path of --json, if it is given, NaN and infinity as null.
+
+    Raises ConfigError if the file cannot be written.
+    """
+    if path is None:
+        return
     with writing(path):
         retried(path.write_text)(to_json(value, indent=2) + "\n")
 
@@ -236,8 +241,13 @@ def start_trained(args: argparse.Namespace, config: Config) -> World:
     backend = choose_backend()
     with quiet_tensorflow(args):
         world = launched_world(shared(args, config) | {"KERAS_BACKEND": backend})
-        from tfpipe.training.devices import check_gpus, configure_devices
-
-        configure_devices(world)
-        check_gpus(world)
+        prepare_devices(world)
     return world
+
+
+def prepare_devices(world: World) -> None:
+    """Sets TensorFlow's threads and GPU for a rank that runs a model, and warns if the model cannot use the GPUs."""
+    from tfpipe.training.devices import check_gpus, configure_devices
+
+    configure_devices(world)
+    check_gpus(world)

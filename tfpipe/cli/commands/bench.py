@@ -58,10 +58,7 @@ def run(args: argparse.Namespace) -> None:
         from tfpipe.tools.bench.text import as_json, render
 
         if args.headspace or args.sweep:
-            from tfpipe.training.devices import check_gpus, configure_devices
-
-            configure_devices(world)
-            check_gpus(world)
+            cli.prepare_devices(world)
         plan = bench.BenchPlan(args.seconds, args.repeats, args.stages, args.headspace)
         report: bench.Report | ranks.RanksReport | sweep.Sweep
         if args.sweep:
@@ -79,5 +76,4 @@ def run(args: argparse.Namespace) -> None:
     else:
         text, numbers = render(report), as_json(report)
     print(text)
-    if args.json is not None:
-        cli.write_json(args.json, numbers)
+    cli.write_json(args.json, numbers)

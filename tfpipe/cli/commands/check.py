@@ -56,8 +56,7 @@ def run(args: argparse.Namespace) -> None:
     print(render(results))
     if remark is not None:
         print(remark)
-    if args.json is not None:
-        cli.write_json(args.json, as_json(results))
+    cli.write_json(args.json, as_json(results))
     if args.fix_list is not None:
         dropped = write_clean_list(results[0], args.fix_list)
         print(f"{args.fix_list}: {len(results[0].catalog) - dropped} lines, {dropped} left out")

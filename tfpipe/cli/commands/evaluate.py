@@ -28,5 +28,4 @@ def run(args: argparse.Namespace) -> None:
     figures = {f"test_{name}": value for name, value in scores._asdict().items()}
     by_class = confusion.by_class(names)
     print(f"{args.model}: {metrics_line(figures).removeprefix('| ')}", "", *class_table(by_class), sep="\n")
-    if args.json is not None:
-        cli.write_json(args.json, {"model": str(args.model), **figures, **as_json(confusion, by_class)})
+    cli.write_json(args.json, {"model": str(args.model), **figures, **as_json(confusion, by_class)})

@@ -9,25 +9,14 @@ from tfpipe.errors import ConfigError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directory of a run, or of bench --profile")
-    cli.add_json(parser, "all numbers")
-    parser.add_argument(
-        "--html",
-        type=cli.output,
-        metavar="OUT",
-        help="write one page to OUT, which needs no network: the verdict on a run, slowest batches, figures, config",
-    )
-    parser.add_argument(
-        "--trace",
-        type=cli.output,
-        metavar="OUT",
-        help="write all ranks' traces to OUT, a .json or .json.gz for Perfetto or chrome://tracing",
-    )
-    parser.add_argument(
-        "--per-batch",
-        type=cli.output,
-        metavar="OUT",
-        help="write a row for each traced batch to OUT, a .csv or .parquet: its wait, delay, samples, slowest file",
-    )
+    outputs = {
+        "--json": "all numbers to OUT",
+        "--html": "one page to OUT, which needs no network: the verdict on a run, slowest batches, figures, config",
+        "--trace": "all ranks' traces to OUT, a .json or .json.gz for Perfetto or chrome://tracing",
+        "--per-batch": "a row for each traced batch to OUT, a .csv or .parquet: its wait, delay, samples, slowest file",
+    }
+    for flag, contents in outputs.items():
+        parser.add_argument(flag, type=cli.output, metavar="OUT", help=f"write {contents}")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -41,9 +30,8 @@ def run(args: argparse.Namespace) -> None:
     from tfpipe.tools.report.text import as_json, render
 
     runs = [load_run(folder) for folder in args.runs]
-    if args.json is not None:
-        reports = [as_json(run) for run in runs]
-        cli.write_json(args.json, reports if len(reports) > 1 else reports[0])
+    reports = [as_json(run) for run in runs]
+    cli.write_json(args.json, reports if len(reports) > 1 else reports[0])
     if args.html is not None:
         from tfpipe.tools.report.page import write_page
 

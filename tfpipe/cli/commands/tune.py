@@ -40,11 +40,7 @@ def run(args: argparse.Namespace) -> None:
         from tfpipe.tools.bench import sweep
 
         if not args.pipeline_only:
-            from tfpipe.training.devices import check_gpus, configure_devices
-
-            configure_devices(world)
-            check_gpus(world)
+            cli.prepare_devices(world)
         tuning = sweep.tune(load, world, args.minutes, not args.pipeline_only)
     print(sweep.render_tuning(tuning))
-    if args.json is not None:
-        cli.write_json(args.json, sweep.tuning_as_json(tuning))
+    cli.write_json(args.json, sweep.tuning_as_json(tuning))
