@@ -47,14 +47,6 @@ class EntriesSummary(NamedTuple):
     images_bytes: int
 
 
-class Part(NamedTuple):
-    """The entry points of some images, as a part's file holds them."""
-
-    text: np.ndarray  # uint8 [m]: each image's bytes, and one that ends them
-    ends: np.ndarray  # int64 [n]: where each image's end
-    images_bytes: int
-
-
 def build_entries(config: DataConfig, split: str, world: World, threads: int | None = None) -> EntriesSummary:
     """Writes the entry points of the images of `split` next to the data; returns their statistics.
 
@@ -96,6 +88,7 @@ class EntriesParts(ImageParts[EntriesSummary]):
         return images, errors
 
     def write(self, contents: list[list[tuple[bytes, int]]], path: Path) -> None:
+        # `text` has each image's bytes and one that ends them, `ends` the place after that.
         images = list(chain.from_iterable(contents))
         text = np.frombuffer(b"".join(entries + b"\n" for entries, _ in images), np.uint8)
         ends = np.cumsum([len(entries) + 1 for entries, _ in images], dtype=np.int64)
@@ -103,13 +96,12 @@ class EntriesParts(ImageParts[EntriesSummary]):
             np.savez(file, text=text, ends=ends, images_bytes=sum(size for _, size in images))
 
     def merge(self, paths: list[Path]) -> EntriesSummary:
-        starts, images_bytes = [np.zeros(1, np.int64)], 0
+        starts = [np.zeros(1, np.int64)]
         for path in paths:
-            part = _read_part(path)
-            starts.append(starts[-1][-1] + part.ends)
-            images_bytes += part.images_bytes
+            starts.append(starts[-1][-1] + _read_part(path, "ends"))
         joined = np.concatenate(starts)
-        text = (_read_part(path).text for path in paths)
+        text = (_read_part(path, "text") for path in paths)
+        images_bytes = sum(int(_read_part(path, "images_bytes")) for path in paths)
         images = len(joined) - 1
         table = StoredTable({"every": EVERY, "images bytes": images_bytes}, {"starts": joined}, {"text": text})
         with _aside(self.target):
@@ -118,9 +110,9 @@ class EntriesParts(ImageParts[EntriesSummary]):
         return EntriesSummary(self.target, images, int((sizes > 0).sum()), int(sizes.sum()), images_bytes)
 
 
-def _read_part(path: Path) -> Part:
+def _read_part(path: Path, name: str) -> np.ndarray:
     with np.load(path) as stored:
-        return Part(stored["text"], stored["ends"], int(stored["images_bytes"]))
+        return stored[name]
 
 
 @contextmanager
