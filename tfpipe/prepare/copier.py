@@ -156,10 +156,8 @@ class Copier:
         outdated = [file for file in files if sizes.get(file, -1) not in (None, _size(file.target))]
         sources = [file.source for file in outdated]
         contents = [None] * len(outdated) if self._fetcher is None else self._fetcher.fetch(sources)
-        copied = [result for result in map(self._put, outdated, contents) if result is not None]
-        errors = tuple(result for result in copied if isinstance(result, str))
-        done = [result for result in copied if isinstance(result, int)]
-        return Copied(len(done), len(files) - len(outdated), sum(done), errors)
+        there = Copied(there=len(files) - len(outdated))
+        return functools.reduce(Copied.plus, map(self._put, outdated, contents), there)
 
     def sizes(self, sources: list[str]) -> Sequence[int | Exception | None]:
         """Returns each file's size in bytes, None if the server does not state it, or the error."""
@@ -167,12 +165,12 @@ class Copier:
             return self._fetcher.sizes(sources)
         return [_size(source) for source in sources]
 
-    def _put(self, file: File, contents: bytes | FetchError | None) -> int | str | None:
-        """Writes a file; returns its size in bytes, an error message, or None if an optional source does not exist."""
+    def _put(self, file: File, contents: bytes | FetchError | None) -> Copied:
+        """Writes a file, unless it is optional and does not exist; returns an error instead of raising it."""
         if isinstance(contents, FetchError):
-            return str(contents)
+            return Copied(errors=(str(contents),))
         if contents is None and self._fetcher is not None:
-            return None
+            return Copied()
         try:
             with atomic_write(Path(file.target), scratch=self._scratch) as partial:
                 if contents is None:
@@ -180,9 +178,9 @@ class Copier:
                 else:
                     partial.write_bytes(contents)
                 os.makedirs(os.path.dirname(file.target), exist_ok=True)
-                return partial.stat().st_size
+                return Copied(files=1, bytes=partial.stat().st_size)
         except OSError as error:
-            return f"cannot copy {file.source} to {file.target}: {error.strerror}"
+            return Copied(errors=(f"cannot copy {file.source} to {file.target}: {error.strerror}",))
 
 
 def _size(path: str) -> int | OSError:
