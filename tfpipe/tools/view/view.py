@@ -122,12 +122,19 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
     return f'{things}, {split.config.shapes}, as {seen} sees them: "{cut}", from position {what.first}{frames}', shown
 
 
-def _batch(config: Config, split: Split, stream: Stream, count: int, names: Sequence[str]) -> list[Tile]:
+def _batches(config: Config, split: Split, stream: Stream) -> Iterator[tuple[Any, ...]]:
+    """Yields the images and the targets of batches, without weights, from the stream's position on."""
+
     def build(rest: Stream) -> tf.data.Dataset:
         return build_batches(config, split.catalog.split, ALONE, rest, split)
 
     plain = split.config.views or (needs_origin(split) and config.data.transform is None)
-    data = (batch.data if plain else weighed(batch.data, "tfpipe view")[:2] for batch in Batches(build, split, stream))
+    for batch in Batches(build, split, stream):
+        yield batch.data if plain else weighed(batch.data, "tfpipe view")[:2]
+
+
+def _batch(config: Config, split: Split, stream: Stream, count: int, names: Sequence[str]) -> list[Tile]:
+    data = _batches(config, split, stream)
     tiles = (
         tile
         for images, *labels in (tf.nest.map_structure(lambda part: part.numpy(), each) for each in data)
@@ -215,31 +222,16 @@ def draw_epochs(config: Config, split: Split, first: int, epochs: int) -> list[T
     A tile has the image's first crop, or its first view, before `data.augment`, and below it after.
     """
     data = config.data.by_view[0].model_copy(update={"batch_size": 1, "mix": None})
-    plain = data.model_copy(update={"augment": []})
+    configs = [config.model_copy(update={"data": data.model_copy(update=keys)}) for keys in ({"augment": []}, {})]
     tiles = []
     for epoch, position in islice(find_visits(split, first), epochs):
-        crops = [_crop(config.model_copy(update={"data": each}), split, position) for each in (plain, data)]
-        tiles.append(Tile(_stacked(crops), (f"epoch {epoch}", f"position {position}")))
+        stream = Stream.start(1).at([Cursor(position)])
+        batches = (_batches(each, split.adapted(each.data, ALONE), stream) for each in configs)
+        before, after = (np.asarray(magnified(np.asarray(images[0]))) for images, *_ in map(next, batches))
+        gap = np.full((sheet.GAP_PX, before.shape[1], 3), sheet.PAPER, np.uint8)
+        picture = Image.fromarray(np.concatenate([before, gap, after]))
+        tiles.append(Tile(picture, (f"epoch {epoch}", f"position {position}")))
     return tiles
-
-
-def _crop(config: Config, split: Split, position: int) -> np.ndarray:
-    """Returns the first crop from a stream position on, uint8 [height, width, channels]."""
-    stream = Stream.start(1).at([Cursor(position)])
-    adapted = split.adapted(config.data, ALONE)
-    batches = Batches(lambda rest: build_batches(config, "train", ALONE, rest, adapted), adapted, stream)
-    (batch,) = islice(batches, 1)
-    images, *_ = batch.data if config.data.transform is None else weighed(batch.data, "tfpipe view")
-    return np.asarray(images[0])
-
-
-def _stacked(crops: list[np.ndarray]) -> Image.Image:
-    pictures = [magnified(crop) for crop in crops]
-    width, height = pictures[0].size
-    stacked = Image.new("RGB", (width, 2 * height + sheet.GAP_PX), sheet.PAPER)
-    for number, picture in enumerate(pictures):
-        stacked.paste(picture, (0, number * (height + sheet.GAP_PX)))
-    return stacked
 
 
 def target_tiles(images: np.ndarray, labels: list[Any], names: Sequence[str], config: DataConfig) -> Iterator[Tile]:
