@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -208,19 +208,15 @@ def _chunks(subject: Subject, chunks: Sequence[range]) -> Iterator[Chunk]:
     split, catalog = subject.split, subject.split.catalog
     if not subject.reads_xmls:
         split = replace(split, catalog=replace(catalog, annotated=np.zeros(len(catalog), bool)))
-    if isinstance(split, FileSplit):  # other processes can read files; only this one has another kind's access
-        yield from (Chunk(images_of(split, subject.table, chunk), stated=_stated(catalog, chunk)) for chunk in chunks)
-        return
     with ThreadPoolExecutor(HANDED_OVER) as pool:
         for chunk in chunks:
-            images = images_of(split, subject.table, chunk)
-            contents = pool.map(partial(attempt, split.image), chunk)
-            texts = pool.map(partial(_read_xml, split), images.annotations)
-            yield Chunk(images, list(contents), list(texts), _stated(catalog, chunk))
-
-
-def _stated(catalog: Catalog, items: range) -> np.ndarray | None:
-    return None if catalog.stated is None else catalog.stated[items.start : items.stop]
+            images, contents, texts = images_of(split, subject.table, chunk), None, None
+            if not isinstance(split, FileSplit):
+                # Other processes can read files; only this one has another kind's access.
+                contents = list(pool.map(partial(attempt, split.image), chunk))
+                texts = list(pool.map(partial(_read_xml, split), images.annotations))
+            stated = None if catalog.stated is None else catalog.stated[chunk.start : chunk.stop]
+            yield Chunk(images, contents, texts, stated)
 
 
 def _read_xml(split: Split, path: str) -> Outcome | None:
@@ -230,20 +226,13 @@ def _read_xml(split: Split, path: str) -> Outcome | None:
 
 def _look(subject: Subject, chunks: Sequence[range], processes: int | None) -> list[Seen]:
     config, catalog, world = subject.split.config, subject.split.catalog, subject.split.world
-    work = partial(
-        look, classes={name: number for number, name in enumerate(catalog.classes)}, most_pixels=config.max_pixels
-    )
+    classes = {name: number for number, name in enumerate(catalog.classes)}
+    work = partial(look, classes=classes, most_pixels=config.max_pixels)
     processes = min(processes or world.threads or len(os.sched_getaffinity(0)), max(1, len(chunks)))
     label = f"checking {catalog.split} data ({max(map(len, chunks), default=0)} images each)"
     try:
-        chunks_seen = progress(
-            parallel(work, _chunks(subject, chunks), processes, look.__module__),
-            len(chunks),
-            label,
-            "chunk",
-            world.rank == 0,
-        )
-        return [seen for chunk in chunks_seen for seen in chunk]
+        seen = parallel(work, _chunks(subject, chunks), processes, look.__module__)
+        return list(chain.from_iterable(progress(seen, len(chunks), label, "chunk", world.rank == 0)))
     except BrokenProcessPool as error:
         raise TfpipeError("a process was killed; if memory was short, use fewer: --processes") from error
 
