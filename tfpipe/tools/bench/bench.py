@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import Config, DataConfig
@@ -26,18 +27,7 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.headspace import REPLAY, TRAINING, Headspace, feeds, headspace
 from tfpipe.tools.bench.machine import DecodeLimit, Machine, Memory, limit
-from tfpipe.tools.measure import (
-    LEAD_IN_S,
-    Count,
-    Pipelines,
-    Segment,
-    Spread,
-    in_turns,
-    measure,
-    ratio_of,
-    spread,
-    spread_of,
-)
+from tfpipe.tools.measure import LEAD_IN_S, Count, Pipelines, Segment, Spread, in_turns, measure, ratio_of, spread_of
 from tfpipe.tools.report.diagnosis import ChainFigures, StageCost
 from tfpipe.tools.report.runs import PIPELINE_FILE
 from tfpipe.util.json_text import to_json
@@ -112,15 +102,12 @@ class Report:
     @property
     def costs(self) -> list[StageCost]:
         """The cost of each stage: the chain with it minus the chain without it, turn by turn; [] if not measured."""
-
-        def added(name: str, before: str | None, figure: str) -> float:
-            chain = [getattr(segment, figure) for segment in self.segments[name]]
-            less = [getattr(segment, figure) for segment in self.segments[before]] if before else [0.0] * len(chain)
-            return spread([a - b for a, b in zip(chain, less, strict=True)]).median
-
-        chains = zip((None, *self.stages), self.stages, strict=False)
-        costs = [StageCost(name, added(name, before, "us"), added(name, before, "cpu_us")) for before, name in chains]
-        return [*costs[:-1], *(cost._replace(name="prefetch") for cost in costs[-1:])]
+        if not self.stages:
+            return []
+        chains = [[(segment.us, segment.cpu_us) for segment in self.segments[name]] for name in self.stages]
+        added = np.median(np.diff(chains, axis=0, prepend=0.0), axis=1)
+        names = (*self.stages[:-1], "prefetch")
+        return [StageCost(name, *cost) for name, cost in zip(names, added.tolist(), strict=True)]
 
     @property
     def figures(self) -> ChainFigures:

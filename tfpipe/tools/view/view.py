@@ -222,7 +222,8 @@ def draw_epochs(config: Config, split: Split, first: int, epochs: int) -> list[T
     A tile has the image's first crop, or its first view, before `data.augment`, and below it after.
     """
     data = config.data.by_view[0].model_copy(update={"batch_size": 1, "mix": None})
-    configs = [config.model_copy(update={"data": data.model_copy(update=keys)}) for keys in ({"augment": []}, {})]
+    plain = data.model_copy(update={"augment": []})
+    configs = [config.model_copy(update={"data": each}) for each in (plain, data)]
     tiles = []
     for epoch, position in islice(find_visits(split, first), epochs):
         stream = Stream.start(1).at([Cursor(position)])
