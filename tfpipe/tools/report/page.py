@@ -6,6 +6,7 @@ The batches that were waited for longest have their slowest samples, and a timel
 import base64
 import math
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from importlib.resources import files
@@ -94,7 +95,7 @@ def write_page(run: Run, path: Path) -> None:
 def page_of(run: Run) -> dict[str, Any]:
     """Returns everything that the page of a run shows, by the template's names."""
     record = [] if not (run.folder / METRICS).exists() else list(read(run.folder / METRICS))
-    intervals = [(line["epoch"], line["step"], line["interval"]) for line in record if "interval" in line]
+    intervals = [(line["step"], line["interval"]) for line in record if "interval" in line]
     # A stall is reported again and again while it lasts: the last report has its length.
     stalls = list({(line["epoch"], line["step"]): line for line in record if "stall" in line}.values())
     epochs = [line for line in record if is_epoch(line)]
@@ -229,17 +230,13 @@ def epoch_figures(epochs: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
             yield figures.line_figure(name, title, lines, "epoch", unit)
 
 
-def interval_figures(
-    intervals: Sequence[tuple[int, int, Mapping[str, Any]]], marks: Sequence[AxisMark]
-) -> Iterator[Figure]:
+def interval_figures(intervals: Sequence[tuple[int, Mapping[str, Any]]], marks: Sequence[AxisMark]) -> Iterator[Figure]:
     """Yields the figures over time: images/s, and wait, delay and own time by rank."""
     if not intervals:
         return
-    steps = [step for _, step, _ in intervals]
-    rates = [interval["images_per_second"] for *_, interval in intervals]
-    yield figures.line_figure(
-        "images-per-second", "Images/s of all ranks", [Line("all ranks", steps, rates)], "step", "images/s", marks
-    )
+    points = [(step, interval["images_per_second"]) for step, interval in intervals]
+    rates = Line("all ranks", *zip(*points, strict=True))
+    yield figures.line_figure("images-per-second", "Images/s of all ranks", [rates], "step", "images/s", marks)
     for name, key, title in (
         ("wait-by-rank", "wait_ms", "Wait for input, by rank"),
         ("delay-by-rank", "delay_ms", "Delay of ready batches, by rank"),
@@ -250,15 +247,13 @@ def interval_figures(
             yield figures.line_figure(name, title, lines, "step", "ms")
 
 
-def _by_rank(intervals: Sequence[tuple[int, int, Mapping[str, Any]]], key: str) -> list[Line]:
-    lines_of: dict[int, tuple[list[float], list[float]]] = {}
-    for _, step, interval in intervals:
+def _by_rank(intervals: Sequence[tuple[int, Mapping[str, Any]]], key: str) -> list[Line]:
+    points: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for step, interval in intervals:
         for rank in interval["ranks"]:
             if key in rank:
-                steps, values = lines_of.setdefault(rank["rank"], ([], []))
-                steps.append(step)
-                values.append(rank[key])
-    complete = [Line(f"rank {rank}", *of_rank) for rank, of_rank in sorted(lines_of.items())]
+                points[rank["rank"]].append((step, rank[key]))
+    complete = [Line(f"rank {rank}", *zip(*of_rank, strict=True)) for rank, of_rank in sorted(points.items())]
     longest = max((len(line.x) for line in complete), default=0)
     # A resumed run may have fewer ranks: the median needs lines of one length.
     even = [line for line in complete if len(line.x) == longest]
@@ -321,8 +316,7 @@ def worst_batches(recordings: Sequence[Recording]) -> list[WorstBatch]:
             slow = sorted((time for each in positions for time in times.get(each, [])), key=lambda time: -time.seconds)
             shown = [(time.position, time.stage, f"{1000 * time.seconds:.2f}") for time in slow]
             shown = (shown or [(position, "", "") for position in positions])[:SAMPLES]
-            names = [recording.files.get(position, f"position {position}") for position, *_ in shown]
-            samples = [(name, stage, ms) for name, (_, stage, ms) in zip(names, shown, strict=True)]
+            samples = [(recording.files.get(place, f"position {place}"), stage, ms) for place, stage, ms in shown]
             batches.append(WorstBatch(row, samples))
     return sorted(batches, key=lambda worst: -worst.row.wait_ms)[:WORST]
 
