@@ -33,18 +33,16 @@ def run(args: argparse.Namespace) -> None:
     for split in cli.splits(args.split, config):
         if args.entry_points:
             done = build_entries(config, split, world, args.processes)
-            if world.rank == 0:
-                share = done.entries_bytes / max(1, done.images_bytes)
-                print(
-                    f"{done.path}: entry points of {done.with_entries} of {done.images} images, "
-                    f"{done.entries_bytes / max(1, done.with_entries):.0f} bytes each, {share:.1%} of the images' bytes"
-                )
-            continue
-        if args.verify:
-            if world.rank == 0:
-                print(verify_index(config, split))
-            continue
-        stats = build_index(config, split, world, args.processes)
-        if world.rank == 0:
+            share = done.entries_bytes / max(1, done.images_bytes)
+            message = (
+                f"{done.path}: entry points of {done.with_entries} of {done.images} images, "
+                f"{done.entries_bytes / max(1, done.with_entries):.0f} bytes each, {share:.1%} of the images' bytes"
+            )
+        elif args.verify:
+            message = verify_index(config, split) if world.rank == 0 else ""
+        else:
+            stats = build_index(config, split, world, args.processes)
             odd = ", ".join(f"{count} {code}" for code, count in stats.odd.items()) or "nothing odd"
-            print(f"{stats.path}: {stats.images} images ({stats.annotated} annotated), {stats.boxes} boxes; {odd}")
+            message = f"{stats.path}: {stats.images} images ({stats.annotated} annotated), {stats.boxes} boxes; {odd}"
+        if world.rank == 0:
+            print(message)
