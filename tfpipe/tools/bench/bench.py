@@ -170,18 +170,14 @@ class Chain:
         self.name, self._dataset, self._count = name, dataset, count
         self._source = self._deliveries()
 
+    @retried
     def measure(self, seconds: float, warm_up_s: float = LEAD_IN_S) -> Segment:
         """Measures a segment after a lead-in; from the beginning after an error that may pass."""
-
-        @retried
-        def attempt() -> Segment:
-            try:
-                return measure(self._source, seconds, warm_up_s)
-            except tf.errors.OpError:
-                self._source = self._deliveries()
-                raise
-
-        return attempt()
+        try:
+            return measure(self._source, seconds, warm_up_s)
+        except tf.errors.OpError:
+            self._source = self._deliveries()
+            raise
 
     def _deliveries(self) -> Iterator[Count]:
         done = Count()
