@@ -30,7 +30,9 @@ def render(report: Report | RanksReport) -> str:
         parts.append(_stages(report))
     if TRAINING in report.segments:
         parts.append(_headspace(report))
-    parts += [_tuned(report), f"bound     {bound.headline}: {bound.because}\n          {bound.advice}"]
+    choices = autotuned((knob.stage, knob.parameter, knob.value) for knob in report.tuned)
+    parts.append(f"AUTOTUNE  chose {choices or 'nothing (switched off, or every number is given)'}")
+    parts.append(f"bound     {bound.headline}: {bound.because}\n          {bound.advice}")
     rate = report.spread(PIPELINE).median
     epoch = f"an epoch of ImageNet, {IMAGENET:,} images, in {IMAGENET / rate / 60:.1f} min"
     feeds = f"feeds     {epoch}; {rate / H200:.2g} of an H200 that trains ResNet-50"
@@ -146,12 +148,6 @@ def _headspace(report: Report) -> str:
     percent = Spread(*(100 * share for share in room.share))
     note = "  (% of the step's time, the upper bound for any pipeline work)"
     return "\n".join([*lines, _row("headspace", percent, note, digits=1), f"  {room.meaning}"])
-
-
-def _tuned(report: Report) -> str:
-    if not report.tuned:
-        return "AUTOTUNE  chose nothing (switched off, or every number is given)"
-    return f"AUTOTUNE  chose {autotuned((knob.stage, knob.parameter, knob.value) for knob in report.tuned)}"
 
 
 def _row(name: str, value: Spread, note: str = "", digits: int = 0) -> str:

@@ -70,8 +70,8 @@ def thinned(line: Line) -> Line:
     """Returns a line of at most POINTS points, each the mean of as many neighbouring ones."""
     if len(line.x) <= POINTS:
         return line
-    ends = np.array_split(np.arange(len(line.x)), POINTS)
-    return Line(line.name, *([float(np.mean(np.take(values, part))) for part in ends] for values in (line.x, line.y)))
+    x, y = ([float(np.mean(part)) for part in np.array_split(values, POINTS)] for values in (line.x, line.y))
+    return Line(line.name, x, y)
 
 
 def chosen_ranks(lines: Sequence[Line]) -> list[Line]:

@@ -99,9 +99,10 @@ def class_table(scores: Sequence[ClassScores]) -> list[str]:
     widths = (28, 8, 8, 10)
     lines = [line(widths, "class", "crops", "recall", "precision", "   most often mistaken for")]
     for each in shown[:NAMED]:
+        name = each.name if len(each.name) <= 26 else f"{each.name[:25]}…"
         mistake = f"   {each.mistaken_for} ({each.mistaken})" if each.mistaken_for else ""
         precision = "-" if each.precision is None else f"{each.precision:.3f}"
-        lines.append(line(widths, _short(each.name), each.crops, f"{each.recall:.3f}", precision, mistake))
+        lines.append(line(widths, name, each.crops, f"{each.recall:.3f}", precision, mistake))
     if len(there) > NAMED:
         lines.append(f"the {NAMED} of {len(there)} classes with the lowest recall; --json OUT writes all")
     return lines
@@ -110,10 +111,6 @@ def class_table(scores: Sequence[ClassScores]) -> list[str]:
 def as_json(confusion: Confusion, scores: Sequence[ClassScores]) -> dict[str, Any]:
     """Returns the scores of all classes, and the pairs of classes that have crops: [class, predicted, crops]."""
     return {"classes": [each._asdict() for each in scores], "confusion": confusion.pairs().tolist()}
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 26 else f"{name[:25]}…"
 
 
 def open_test(config: Config, world: World) -> Loader:
