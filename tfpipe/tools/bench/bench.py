@@ -134,21 +134,16 @@ def run(config: Config, world: World, plan: BenchPlan) -> Report:
     pipelines.split(config)
     catalog_s = time.perf_counter() - start
     with pipelines.failures_named(config):
-        return _run(config, pipelines, plan, catalog_s, before_bytes)
-
-
-def _run(config: Config, pipelines: Pipelines, plan: BenchPlan, catalog_s: float, before_bytes: int) -> Report:
-    split, world = pipelines.split(config), pipelines.world
-    pipeline = pipelines.new(config)
-    decodes, about_limit = limit(split)
-    stages = prefixes(config, pipelines) if plan.stages else []
-    measured: dict[str, Callable[[float], Segment]] = {PIPELINE: pipeline.measure, LIMIT: partial(measure, decodes)}
-    if plan.headspace:
-        measured |= feeds(config, pipelines)
-    for chain in progress(stages, len(stages), "warming up", "chain", world.rank == 0):
-        chain.measure(0, plan.warm_up_s)
-        measured[chain.name] = chain.measure
-    segments = in_turns(measured, plan.repeats, plan.segment_s, world.rank == 0)
+        split, pipeline = pipelines.split(config), pipelines.new(config)
+        decodes, about_limit = limit(split)
+        stages = prefixes(config, pipelines) if plan.stages else []
+        measured: dict[str, Callable[[float], Segment]] = {PIPELINE: pipeline.measure, LIMIT: partial(measure, decodes)}
+        if plan.headspace:
+            measured |= feeds(config, pipelines)
+        for chain in progress(stages, len(stages), "warming up", "chain", world.rank == 0):
+            chain.measure(0, plan.warm_up_s)
+            measured[chain.name] = chain.measure
+        segments = in_turns(measured, plan.repeats, plan.segment_s, world.rank == 0)
     return Report(
         machine=Machine.here(config.data, world, split.stores),
         data=config.data,
