@@ -67,7 +67,7 @@ class DecodeLimit:
     skipped: int  # files left out, since they cannot be decoded
 
 
-def limit(split: Split, images: int = LIMIT_IMAGES) -> tuple[Iterator[Count], DecodeLimit]:
+def limit(split: Split) -> tuple[Iterator[Count], DecodeLimit]:
     """Returns an iterator that decodes and resizes complete files, over and over, or decodes or copies packed crops.
 
     Raises ConfigError if none of the files can be decoded.
@@ -92,7 +92,7 @@ def limit(split: Split, images: int = LIMIT_IMAGES) -> tuple[Iterator[Count], De
     if isinstance(split, ShardSplit) and split.stores != "images":
         read, total = split.shards.contents, len(split.shards.records.image)
     files = []
-    numbers = evenly_spaced(total, min(images, total))  # over the list, which may be sorted by class
+    numbers = evenly_spaced(total, min(LIMIT_IMAGES, total))  # over the list, which may be sorted by class
     for number in numbers:
         with suppress(OSError, ValueError, TfpipeError, tf.errors.OpError):
             file = read(number)
