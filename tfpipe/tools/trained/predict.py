@@ -100,23 +100,22 @@ def write_predictions(predicted: Predicted, path: Path) -> None:
     Images with labels have a column with the crop's number in its image, and one with its class. Raises ConfigError if
     the file cannot be written.
     """
-    rows, names, labelled = predicted.predictions, predicted.names, predicted.labelled
-    top = rows.classes.shape[1]
-    heading = ["path", *(["crop", "label"] if labelled else [])]
-    for place in range(1, top + 1):
-        heading += ["class", "probability"] if place == 1 else [f"class_{place}", f"probability_{place}"]
-    columns: list[Sequence[Any]] = [sample_names(predicted.loader.data, rows.positions[:, 0].tolist())]
-    if labelled:
-        columns += [rows.positions[:, 1].tolist(), [class_name(names, label) for label in rows.labels.tolist()]]
-    for place in range(top):
-        columns.append([class_name(names, number) for number in rows.classes[:, place].tolist()])
-        columns.append([f"{value:.{PROBABILITY_DIGITS}g}" for value in rows.probabilities[:, place].tolist()])
+    rows, names = predicted.predictions, predicted.names
+    items, crops = rows.positions.T.tolist()
+    columns: dict[str, Sequence[Any]] = {"path": sample_names(predicted.loader.data, items)}
+    if predicted.labelled:
+        columns |= {"crop": crops, "label": [class_name(names, label) for label in rows.labels.tolist()]}
+    for place in range(rows.classes.shape[1]):
+        suffix = f"_{place + 1}" if place else ""
+        columns[f"class{suffix}"] = [class_name(names, number) for number in rows.classes[:, place].tolist()]
+        probabilities = rows.probabilities[:, place].tolist()
+        columns[f"probability{suffix}"] = [f"{value:.{PROBABILITY_DIGITS}g}" for value in probabilities]
     with writing(path), atomic_write(path) as partial:
         # A path need not be UTF-8.
         with partial.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
             table = csv.writer(file, lineterminator="\n")
-            table.writerow(heading)
-            table.writerows(zip(*columns, strict=True))
+            table.writerow(columns)
+            table.writerows(zip(*columns.values(), strict=True))
 
 
 def _predicted(model: keras.Model, loader: Loader, top: int) -> Iterator[Predictions]:
