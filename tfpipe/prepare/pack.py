@@ -248,18 +248,13 @@ class Work:
         images = len(self.shards.places(missing)) if missing else 0
         if self.shards.kind == "original":
             return mean_bytes(self.split, 1) * images
-        if self.shards.kind == "coefficients":
-            return self._sampled_mean() * images
-        records = sum(map(self.shards.records, missing))
-        size = records * math.prod(self.split.config.crop_image_size) * self.split.config.num_channels
-        if self.shards.kind == "raw" or size <= free:
-            return size
-        return self._sampled_mean() * images
-
-    def _sampled_mean(self) -> float:
-        """Returns the mean bytes of an image's records, of a sample."""
+        if self.shards.kind != "coefficients":
+            records = sum(map(self.shards.records, missing))
+            size = records * math.prod(self.split.config.crop_image_size) * self.split.config.num_channels
+            if self.shards.kind == "raw" or size <= free:
+                return size
         places = np.array(evenly_spaced(len(self.split.catalog), SAMPLED), np.int64)
-        return sum(len(picture.contents) for picture in self._pictures(places)) / len(places)
+        return sum(len(picture.contents) for picture in self._pictures(places)) / len(places) * images
 
     def _pictures(self, places: np.ndarray) -> Iterator[Picture]:
         alone = replace(self.split, world=World(threads=self.split.world.threads))
