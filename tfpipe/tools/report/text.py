@@ -1,6 +1,7 @@
 """Formats reports as text and as JSON."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from tfpipe.tools.report.diagnosis import diagnose_run
@@ -122,10 +123,8 @@ def _process(run: Run) -> list[str]:
     }
     if len(last["ranks"]) > 1:
         for part, what in (("wait_ms", "waits for input, ms"), ("own_ms", "step less allreduce, ms")):
-            low, mid, high = (
-                sum(entry["spread"][part][key] for entry in run.intervals) / len(run.intervals)
-                for key in ("min", "median", "max")
-            )
+            spreads = [entry["spread"][part] for entry in run.intervals]
+            low, mid, high = (fmean(spread[key] for spread in spreads) for key in ("min", "median", "max"))
             facts[what] = f"{low:.1f} min, {mid:.1f} median, {high:.1f} max over ranks"
     return [line((LABEL,), label, fact) for label, fact in facts.items()]
 
