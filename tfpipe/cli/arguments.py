@@ -95,6 +95,13 @@ def splits(split: str, config: DataConfig) -> list[str]:
     return ["train", *(["test"] if open_source(config).has_test() else [])]
 
 
+def check_data(data: DataConfig, *, test: bool = False) -> None:
+    """Raises ConfigError, before TensorFlow loads, if training data, and with `test` test data, is missing."""
+    from tfpipe.data.sources.registry import open_source
+
+    open_source(data).check(test)
+
+
 def add_processes(arguments: Arguments) -> None:
     """Adds --processes, None if it is not given."""
     arguments.add_argument(

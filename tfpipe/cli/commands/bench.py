@@ -44,11 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from tfpipe.data.sources.registry import open_source
-
     config, launch = cli.read_sized(args), find_launch()
     if launch is None or launch.rank == 0:
-        open_source(config.data).check()
+        cli.check_data(config.data)
     # A user's ~/.keras may name another backend.
     os.environ["KERAS_BACKEND"] = "tensorflow"
     with cli.quiet_tensorflow(args):

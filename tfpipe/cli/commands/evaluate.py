@@ -14,10 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from tfpipe.data.sources.registry import open_source
-
     config = cli.read_trained(args)
-    open_source(config.data).check(test=True)
+    cli.check_data(config.data, test=True)
     world = cli.start_trained(args, config)
     from tfpipe.tools.trained.passes import as_json, class_table, evaluate
     from tfpipe.training.monitor.record import metrics_line

@@ -25,11 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from tfpipe.data.sources.registry import open_source
-
     config = cli.read_trained(args)
     if not args.inputs:
-        open_source(config.data).check(test=True)
+        cli.check_data(config.data, test=True)
     world = cli.start_trained(args, config)
     from tfpipe.tools.trained.predict import predict, write_predictions
 

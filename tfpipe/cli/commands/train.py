@@ -65,8 +65,6 @@ def run(args: argparse.Namespace) -> None:
     from tfpipe.training.checkpointing.signals import end_on_early_signal
 
     end_on_early_signal()  # before the imports, which take seconds
-    from tfpipe.data.sources.registry import open_source
-
     check_agreement(args)
     one_epoch = [] if args.nsteps is None else ["training.epochs=1", f"training.steps_per_epoch={args.nsteps}"]
     # TensorFlow's setting reaches neither tf.data's own pool nor a private one.
@@ -76,7 +74,7 @@ def run(args: argparse.Namespace) -> None:
     if launch is None or launch.rank == 0:
         # Before TensorFlow loads. The other ranks report an error only after all are connected: Open MPI's mpirun may
         # hang if one rank exits while another connects.
-        open_source(config.data).check(test=True)
+        cli.check_data(config.data, test=True)
     backend = cli.choose_backend()
     with cli.quiet_tensorflow(args):
         folder = RUNS if args.logdir is None else args.logdir.absolute().parent

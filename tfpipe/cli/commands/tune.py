@@ -25,10 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from tfpipe.data.sources.registry import open_source
-
     load = partial(cli.read_sized, args)
-    open_source(load([]).data).check()
+    cli.check_data(load([]).data)
     launch = find_launch()
     if launch is not None and (launch.size or 2) > 1:
         raise ConfigError("tfpipe tune measures one rank: leave out the launcher")

@@ -33,10 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from tfpipe.data.sources.registry import open_source
-
     config = cli.read_sized(args)
-    open_source(config.data).check()
+    cli.check_data(config.data)
     with cli.quiet_tensorflow(args):
         from tfpipe.tools.view.view import ViewRequest, view
 
