@@ -72,7 +72,7 @@ def predict(config: Config, model_path: Path, inputs: Sequence[Path], top: int |
         check_outputs(model, model_path, loader.data.outputs)
     started_s = time.monotonic()
     with loader:
-        parts = [_none(top), *_predicted(model, loader, top)]
+        parts = list(_predicted(model, loader, top))
         dropped = loader.dropped()
     seconds = time.monotonic() - started_s
     predictions = Predictions(*map(np.concatenate, zip(*parts, strict=True)))
@@ -119,7 +119,9 @@ def write_predictions(predicted: Predicted, path: Path) -> None:
 
 
 def _predicted(model: keras.Model, loader: Loader, top: int) -> Iterator[Predictions]:
-    """Yields the predictions for each of this rank's batches."""
+    """Yields the predictions for no image, and then for each of this rank's batches."""
+    of_top = np.zeros((0, top), np.int32)
+    yield Predictions(np.zeros((0, 2), np.int64), np.zeros(0, np.int32), of_top, of_top.astype(np.float32))
     run = _top_classes(model, top)
     for batch in whole_pass(loader, "predicting", show=loader.world.rank == 0):
         images, labels, _ = weighed(batch.data, USER)
@@ -143,9 +145,3 @@ def _top_classes(model: keras.Model, top: int) -> Callable[[tf.Tensor], tuple[np
         return tuple(keras.ops.convert_to_numpy(part) for part in best(logits))
 
     return run
-
-
-def _none(top: int) -> Predictions:
-    """Returns the predictions for no image."""
-    of_top = np.zeros((0, top), np.int32)
-    return Predictions(np.zeros((0, 2), np.int64), np.zeros(0, np.int32), of_top, of_top.astype(np.float32))
