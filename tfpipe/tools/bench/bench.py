@@ -22,7 +22,7 @@ from tfpipe.data.runtime.marks import marking
 from tfpipe.data.runtime.parallelism import options, thread_budget
 from tfpipe.data.runtime.recording import TracedBatch
 from tfpipe.data.runtime.tracing import Tracer, Window
-from tfpipe.data.split import sample_names
+from tfpipe.data.split import Split, sample_names
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.headspace import REPLAY, TRAINING, Headspace, feeds, headspace
@@ -185,14 +185,11 @@ def prefixes(config: Config, pipelines: Pipelines) -> list[Chain]:
     """Builds the chain up to each stage but the last: visit; + read; + crop; + batch."""
     data, split = config.data, pipelines.split(config)
 
-    def visits() -> tf.data.Dataset:
-        return visit(split, pipelines.stream(pipelines.next_start(config)))
-
-    def encoded() -> tf.data.Dataset:
-        return read(visits(), split)
-
-    def crops() -> tf.data.Dataset:
-        return crop(encoded(), split)
+    def chain(*stages: Callable[[tf.data.Dataset, Split], tf.data.Dataset]) -> tf.data.Dataset:
+        dataset = visit(split, pipelines.stream(pipelines.next_start(config)))
+        for stage in stages:
+            dataset = stage(dataset, split)
+        return dataset
 
     def by_visit(_: Count, element: Any) -> Count:
         return Count(pipelines.images_until(tf.reshape(element.visit.position, [1, 1])))
@@ -204,14 +201,14 @@ def prefixes(config: Config, pipelines: Pipelines) -> list[Chain]:
     def by_batch(done: Count, batch: tuple[tf.Tensor, ...]) -> Count:
         return Count(pipelines.images_until(batch[2]), done.crops + len(batch[2]))
 
-    batched = mix(crops().rebatch(data.batch_size, drop_remainder=True), split)
+    batched = mix(chain(read, crop).rebatch(data.batch_size, drop_remainder=True), split)
     batches = finish(batched, data, with_positions=True)
     unbuffered = options(data, pipelines.world)
     unbuffered.experimental_optimization.inject_prefetch = False
     return [
-        Chain("visit", _every(COUNTED_VISITS, visits()).with_options(unbuffered), by_visit),
-        Chain("read", _every(COUNTED_IMAGES, encoded()).with_options(unbuffered), by_visit),
-        Chain("crop", _every(COUNTED_IMAGES, crops()).with_options(unbuffered), by_crops),
+        Chain("visit", _every(COUNTED_VISITS, chain()).with_options(unbuffered), by_visit),
+        Chain("read", _every(COUNTED_IMAGES, chain(read)).with_options(unbuffered), by_visit),
+        Chain("crop", _every(COUNTED_IMAGES, chain(read, crop)).with_options(unbuffered), by_crops),
         Chain("batch", batches.with_options(unbuffered), by_batch),
     ]
 
