@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> None:
     from tfpipe.tools.check.split import check
 
     whole = cli.read_config(args)
-    config, remark = whole.data, resize_of_weights(whole)
+    config = whole.data
     checked = cli.splits(args.split, config)
     if args.fix_list is not None and len(checked) > 1:
         raise ConfigError("--fix-list writes one list: choose --split train or --split test")
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> None:
     if world.rank > 0:
         return
     print(render(results))
-    if remark is not None:
+    if (remark := resize_of_weights(whole)) is not None:
         print(remark)
     cli.write_json(args.json, as_json(results))
     if args.fix_list is not None:
@@ -63,11 +63,9 @@ def run(args: argparse.Namespace) -> None:
         if Path(results[0].place).is_dir() and not results[0].reads_xmls:
             # Training would look for the XMLs of a list, unlike those of a folder.
             print(f"train from it with: --set data.{args.split}_filelist={args.fix_list} --set data.annotations=none")
-    problem = conclusion(results)
-    if problem is not None:
+    if (problem := conclusion(results)) is not None:
         advised = isinstance(source, Files) and args.fix_list is None
         fix = "; --fix-list OUT writes a list without what stops training" if advised else ""
         raise TfpipeError(problem + fix)
-    ambiguous = strictly(results) if args.strict else None
-    if ambiguous is not None:
+    if args.strict and (ambiguous := strictly(results)) is not None:
         raise TfpipeError(f"--strict: {ambiguous}")
