@@ -40,18 +40,20 @@ def as_json(run: Run) -> dict[str, Any]:
 
 
 def _one(run: Run) -> str:
-    verdict = diagnose_run(run)
-    head = [verdict.headline, f"  because  {verdict.because}", f"  change   {verdict.advice}"]
-    parts = [f"{run.folder}: {measured(run)}", "\n".join(head)]
+    verdict, trace = diagnose_run(run), run.trace
+    parts = [[f"{run.folder}: {measured(run)}"]]
+    parts.append([verdict.headline, f"  because  {verdict.because}", f"  change   {verdict.advice}"])
     if run.intervals:
-        parts.append("\n".join(_steps(run)))
-    elif run.trace is not None:
-        parts.append("\n".join(_traced_steps(run.trace)))
-    if run.trace is not None and run.trace.stages:
-        parts.append("\n".join(_stages(run.trace, run.at_once)))
+        parts.append(_steps(run))
+    elif trace is not None:
+        step_ms = 1000 * fmean(step.seconds for step in trace.steps)
+        rate = f", {trace.images / trace.seconds:.0f} images/s" if trace.images else ""
+        parts.append([f"a step takes {step_ms:.1f} ms, {100 * trace.wait_fraction:.0f} % of it waiting{rate}"])
+    if trace is not None and trace.stages:
+        parts.append(_stages(trace, run.at_once))
     if run.intervals:
-        parts.append("\n".join(_process(run)))
-    return "\n\n".join(parts)
+        parts.append(_process(run))
+    return "\n\n".join(map("\n".join, parts))
 
 
 def measured(run: Run) -> str:
@@ -85,12 +87,6 @@ def _steps(run: Run) -> list[str]:
         figures = (f"{run.mean(f'{name}_ms', part):.1f}" for part in parts)
         lines.append(line(widths, f"  {name}", *figures, f"   {note}"))
     return lines
-
-
-def _traced_steps(trace: Trace) -> list[str]:
-    seconds = sum(step.seconds for step in trace.steps) / len(trace.steps)
-    rate = f", {trace.images / trace.seconds:.0f} images/s" if trace.images else ""
-    return [f"a step takes {1000 * seconds:.1f} ms, {100 * trace.wait_fraction:.0f} % of it waiting{rate}"]
 
 
 def _stages(trace: Trace, at_once: Mapping[str, int]) -> list[str]:
