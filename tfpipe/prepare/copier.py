@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -128,10 +129,8 @@ def copy_all(
 
     `shown` reports the progress.
     """
-    done = Copied()
     with ThreadPoolExecutor(threads) as pool:
-        for copied in shown(in_order(pool, work, tasks, 2 * threads)):
-            done = done.plus(copied)
+        for done in accumulate(shown(in_order(pool, work, tasks, 2 * threads)), Copied.plus, initial=Copied()):
             if len(done.errors) >= MAX_ERRORS:
                 break
     return done
