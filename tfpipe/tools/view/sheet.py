@@ -156,12 +156,11 @@ def shorten(text: str, width: int, size_px: int = TEXT_PX, keep: str = "start") 
     """Returns `text`, or as much of its "start" or "end" as fits into `width` pixels, with "..." for the rest."""
     if text_width(text, size_px) <= width:
         return text
-    texts = (_cut(text, count, keep) for count in range(len(text) - 1, 0, -1))
-    return next((short for short in texts if text_width(short, size_px) <= width), _cut(text, 0, keep))
-
-
-def _cut(text: str, count: int, keep: str) -> str:
-    return f"...{text[len(text) - count :]}" if keep == "end" else f"{text[:count].rstrip(' ,')}..."
+    for count in reversed(range(len(text))):
+        short = f"...{text[len(text) - count :]}" if keep == "end" else f"{text[:count].rstrip(' ,')}..."
+        if text_width(short, size_px) <= width:
+            break
+    return short
 
 
 class Scene(NamedTuple):
