@@ -25,7 +25,6 @@ HEADINGS: dict[Harm, str] = {
     "wrong": "wrong, though training continues",
     "handled": "odd, and handled as it should be",
 }
-INDENT = 27
 
 
 class Kind(NamedTuple):
@@ -195,16 +194,15 @@ def _lines(checked: Checked) -> list[str]:
 
 
 def _described(oddity: Oddity, in_full: bool) -> list[str]:
-    text = textwrap.wrap(KINDS[oddity.code].meaning, WIDTH - INDENT)
-    head = f"{oddity.count:>9,} {oddity.code:<16} {text[0]}"
-    blank = " " * INDENT
-    rest = [blank + line for line in text[1:]]
+    head = f"{oddity.count:>9,} {oddity.code:<16} "
+    blank = " " * len(head)
+    text = textwrap.wrap(KINDS[oddity.code].meaning, WIDTH, initial_indent=head, subsequent_indent=blank)
     ellipsis = ["..."] if oddity.count > EXAMPLES else []
     if in_full:
         examples = [": ".join(filter(None, example.values())) for example in oddity.examples]
-        return [head, *rest, *(blank + line for line in [*examples, *ellipsis])]
+        return [*text, *(blank + line for line in [*examples, *ellipsis])]
     names = ", ".join([os.path.basename(example["path"]) for example in oddity.examples] + ellipsis)
-    return [head, *rest, *textwrap.wrap(names, WIDTH, initial_indent=blank, subsequent_indent=blank)]
+    return [*text, *textwrap.wrap(names, WIDTH, initial_indent=blank, subsequent_indent=blank)]
 
 
 def _classes(counts: dict[str, int]) -> list[str]:
