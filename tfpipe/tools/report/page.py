@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tfpipe import __version__
 from tfpipe.config import load_config
@@ -27,9 +27,6 @@ from tfpipe.tools.report.trace import read_trace
 from tfpipe.training.monitor.metrics import EVENTS, METRICS, is_epoch, lines, parse, read
 from tfpipe.training.monitor.stragglers import describe_stragglers
 from tfpipe.util.atomic_write import atomic_write, writing
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 PICTURES = 16
 # Stalls, and resumes, that figures mark.
@@ -70,24 +67,18 @@ class WorstBatch(NamedTuple):
         return f"batch-{self.row.rank}-{self.row.batch}"
 
 
-def load_template() -> "Template":
-    """Returns the page's template. Raises ConfigError if Jinja2 is not installed."""
-    try:
-        import jinja2
-    except ImportError as error:
-        raise ConfigError(f"--html needs Jinja2 ({error}): pip install 'tfpipe[profile]'") from error
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    return environment.from_string((files("tfpipe.tools.report") / "page.html").read_text(encoding="utf-8"))
-
-
 def write_page(run: Run, path: Path) -> None:
     """Writes the page of a run to `path`.
 
     Raises ConfigError if Jinja2 is not installed, or `path` cannot be written.
     """
-    text = load_template().render(page_of(run), version=__version__)
+    try:
+        from jinja2 import Environment, StrictUndefined
+    except ImportError as error:
+        raise ConfigError(f"--html needs Jinja2 ({error}): pip install 'tfpipe[profile]'") from error
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    template = environment.from_string((files("tfpipe.tools.report") / "page.html").read_text(encoding="utf-8"))
+    text = template.render(page_of(run), version=__version__)
     with writing(path), atomic_write(path) as partial:
         partial.write_text(text, encoding="utf-8", errors="replace")
 
@@ -341,9 +332,8 @@ def _bars(row: BatchRow) -> Iterator[Bar]:
     # A batch may have been ready for long before the step asked for it: at most a step's length of that is drawn.
     ready_ms = max(row.wait_ms - row.delay_ms, -ended_ms)
     starts = 0.0, row.wait_ms, computed_ms, ready_ms
-    for (part, colour), start_ms, end_ms in zip(
-        PART_COLOURS.items(), starts, (row.wait_ms, computed_ms, ended_ms, 0.0), strict=True
-    ):
+    ends = row.wait_ms, computed_ms, ended_ms, 0.0
+    for (part, colour), start_ms, end_ms in zip(PART_COLOURS.items(), starts, ends, strict=True):
         if end_ms > start_ms:
             ms = end_ms - start_ms
             yield Bar(start_ms, ms, colour, f"{title}: {part} {ms:.1f} ms")
