@@ -112,10 +112,9 @@ class Report:
     @property
     def figures(self) -> ChainFigures:
         """The figures that a diagnosis takes."""
-        busy, wanted, cpu_us = (self.spread(PIPELINE, figure).median for figure in ("busy", "wanted", "cpu_us"))
         machine = self.machine
-        limits = machine.cpus, machine.threads, machine.reads
-        return ChainFigures(self.data, *limits, busy, wanted, cpu_us, self.costs)
+        busy, wanted, cpu_us = (self.spread(PIPELINE, figure).median for figure in ("busy", "wanted", "cpu_us"))
+        return ChainFigures(self.data, machine.cpus, machine.threads, machine.reads, busy, wanted, cpu_us, self.costs)
 
     @property
     def headspace(self) -> Headspace:
@@ -239,7 +238,5 @@ def trace(config: Config, world: World, window: Window, folder: Path) -> None:
         # A batch is its whole step: nothing trains on it.
         times_s = (began_s, min(taken_s, float(batch.ready)), taken_s, taken_s, 0.0)
         tracer.end(TracedBatch(tracer.steps, *times_s, batch.positions.numpy()))
-    names = stage_names(split)
-    (folder / PIPELINE_FILE).write_text(
-        to_json([vars(stage) for stage in autotune.stages(batches.iterator, names)]) + "\n"
-    )
+    stages = [vars(stage) for stage in autotune.stages(batches.iterator, stage_names(split))]
+    (folder / PIPELINE_FILE).write_text(to_json(stages) + "\n")
