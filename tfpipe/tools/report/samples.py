@@ -101,14 +101,11 @@ def outermost(trace: Trace) -> dict[str, Nested]:
         outer = spans[span.lane]
         if not outer or span.start_s >= outer[-1].end_s:
             outer.append(span)
-
-    def ns(seconds: list[float]) -> np.ndarray:
-        return trace.origin_ns + np.round(1e9 * np.array(seconds)).astype(np.int64)
-
-    return {
-        lane: Nested(outer, ns([span.start_s for span in outer]), ns([span.end_s for span in outer]))
-        for lane, outer in spans.items()
-    }
+    calls = {}
+    for lane, outer in spans.items():
+        times_s = np.array([(span.start_s, span.end_s) for span in outer])
+        calls[lane] = Nested(outer, *(trace.origin_ns + np.round(1e9 * times_s.T).astype(np.int64)))
+    return calls
 
 
 def lanes_of_threads(trace: Trace, calls: dict[str, Nested]) -> dict[int, str]:
