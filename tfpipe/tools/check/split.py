@@ -319,8 +319,7 @@ def first_places(paths: Iterable[str]) -> tuple[np.ndarray, dict[int, int]]:
     places: dict[str, int] = {}
     first = {}
     for item, path in enumerate(paths):
-        before = places.setdefault(path, item)
-        if before != item:
+        if (before := places.setdefault(path, item)) != item:
             first[item] = before
     again = np.zeros(len(places) + len(first), bool)
     again[list(first)] = True

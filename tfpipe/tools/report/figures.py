@@ -142,7 +142,7 @@ def draw_lines(lines: Sequence[Line], x_label: str, y_label: str, name: str, mar
 
     `name` is the figure's identifier.
     """
-    colours = dict(zip(range(len(lines)), COLOURS * len(lines), strict=False))
+    colours = COLOURS * len(lines)
     top, parts = _legend([(line.name, colours[row]) for row, line in enumerate(lines)] if len(lines) > 1 else [], LINES)
     xs, ys = ([each for line in lines for each in getattr(line, axis)] for axis in ("x", "y"))
     left, right, bottom = 72, LINES - RIGHT, top + HEIGHT
