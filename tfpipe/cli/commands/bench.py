@@ -58,20 +58,18 @@ def run(args: argparse.Namespace) -> None:
         if args.headspace or args.sweep:
             cli.prepare_devices(world)
         plan = bench.BenchPlan(args.seconds, args.repeats, args.stages, args.headspace)
-        report: bench.Report | ranks.RanksReport | sweep.Sweep
         if args.sweep:
             axes = [sweep.Axis.parse(text) for text in args.sweep]
-            report = sweep.run(axes, sweep.settings_of(axes, partial(cli.read_sized, args)), world, plan)
+            swept = sweep.run(axes, sweep.settings_of(axes, partial(cli.read_sized, args)), world, plan)
+            text, numbers = sweep.render(swept), sweep.as_json(swept)
         else:
+            report: bench.Report | ranks.RanksReport
             report = ranks.run(config, world, plan) if world.size > 1 else bench.run(config, world, plan)
             if args.profile is not None:
                 folder = args.logdir or Path("runs") / f"bench-{args.config.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
                 bench.trace(config, world, args.profile, trace_folder(folder, world))
-    if world.rank > 0:
-        return
-    if isinstance(report, sweep.Sweep):
-        text, numbers = sweep.render(report), sweep.as_json(report)
-    else:
-        text, numbers = render(report), as_json(report)
+            if world.rank > 0:
+                return
+            text, numbers = render(report), as_json(report)
     print(text)
     cli.write_json(args.json, numbers)
