@@ -108,9 +108,10 @@ def in_loop(address: str) -> dict[str, Fetch]:
 
     async def end() -> None:
         await client.close()
+        await (await system.set_session()).close()
 
-    atexit.register(lambda: asyncio.run_coroutine_threadsafe(end(), loop).result())
     system = fsspec.filesystem("http", asynchronous=True, loop=loop, skip_instance_cache=True)
+    atexit.register(lambda: asyncio.run_coroutine_threadsafe(end(), loop).result())
     stores = obstores_at(address)
 
     async def by_aiohttp(url: str) -> bytes:

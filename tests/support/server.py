@@ -5,7 +5,7 @@ import random
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,8 +19,8 @@ class Server:
         self.root, self.latency_s = root, latency_s
         self.asked: Counter[str] = Counter()
         """Requests by path, failed ones too."""
-        self.login = ""
-        """The header Authorization of the latest request."""
+        self.received: Mapping[str, str] = {}
+        """The headers of the latest request."""
         self.fail: Callable[[str], int | None] = lambda path: None
         """Maps a path to the status that a request ends with, 0 to drop the connection, None to answer it."""
         self.answers: int | None = None
@@ -100,7 +100,7 @@ class Server:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         path = request.match_info["path"]
         self.asked[path] += 1
-        self.login = request.headers.get("Authorization", "")
+        self.received = request.headers
         self._under_way += 1
         self.most = max(self.most, self._under_way)
         if self._under_way >= self.together:

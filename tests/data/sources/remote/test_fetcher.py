@@ -215,7 +215,7 @@ def test_a_password_is_read_where_errors_say_it_should_be(
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     options = json.loads(NETRC.partition("data.remote.options to ")[2])
     assert fetcher(server, options=options).fetch(urls(server, 1)) == contents(1)
-    assert base64.b64decode(server.login.removeprefix("Basic ")) == b"user:hidden"
+    assert base64.b64decode(server.received["Authorization"].removeprefix("Basic ")) == b"user:hidden"
 
 
 @pytest.mark.parametrize("how", ["length", "chunks", "garbage"])

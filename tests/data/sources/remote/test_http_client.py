@@ -108,6 +108,12 @@ def test_redirects_are_followed_but_not_forever(secure: tuple[str, Path], monkey
     assert isinstance(error, FetchError) and "redirects followed; tried once" in str(error)
 
 
+def test_a_redirection_to_nowhere_is_no_content(server: Server) -> None:
+    server.fail = lambda path: 301
+    (error,) = fetch([f"{server.url}/0.JPEG"])
+    assert isinstance(error, FetchError) and "HTTP status 301 (Moved Permanently); tried once" in str(error)
+
+
 def test_a_proxy_of_the_environment_is_used_only_if_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", server.url)
     url = f"{ABSENT}/0.JPEG"
@@ -120,9 +126,9 @@ def test_a_proxy_of_the_environment_is_used_only_if_told(server: Server, monkeyp
 
 def test_headers_are_sent(server: Server) -> None:
     fetch([f"{server.url}/0.JPEG"], headers={"Authorization": "Bearer a"})
-    assert server.login == "Bearer a"
+    assert server.received["Authorization"] == "Bearer a"
     fetch([f"{server.url}/0.JPEG"], client_kwargs={"headers": {"Authorization": "Bearer b"}})
-    assert server.login == "Bearer b"
+    assert server.received["Authorization"] == "Bearer b"
 
 
 def test_names_are_quoted_and_a_url_that_cannot_be_fails_alone(server: Server) -> None:

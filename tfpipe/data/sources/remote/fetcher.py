@@ -7,7 +7,7 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from http import HTTPStatus
 from typing import Any
@@ -24,6 +24,7 @@ from tfpipe.data.sources.remote.file_systems import (
     open_file_system,
 )
 from tfpipe.data.sources.remote.http_client import HttpClient
+from tfpipe.data.sources.remote.objects import S3Objects, open_client
 from tfpipe.data.sources.remote.request_errors import may_pass, reason, status_of
 from tfpipe.errors import TfpipeError
 from tfpipe.util.files import Stamp
@@ -56,7 +57,8 @@ class FetchError(TfpipeError):
 class Fetcher:
     """A thread-safe client for URLs; at most `data.remote.concurrency` requests of all its callers run at once.
 
-    libcurl makes those over HTTP, in a thread that ends with this object or the process; fsspec all others.
+    libcurl makes those over HTTP and for objects of S3, in a thread that ends with this object or the process; fsspec
+    all others.
     """
 
     def __init__(self, config: Remote, urls: Iterable[str]) -> None:
@@ -71,6 +73,9 @@ class Fetcher:
         self._systems = {scheme: open_file_system(scheme, config) for scheme in schemes if scheme not in WEB}
         self._cache = None if config.cache is None else Cache(config)
         self._http = None if WEB.isdisjoint(schemes) else HttpClient(config)
+        self._objects: S3Objects | None = None
+        if self._http is None and "s3" in self._systems:
+            self._http, self._objects = open_client(config), S3Objects(self._systems["s3"])
         self._closing, self._pending = threading.Event(), set[Future[Any]]()
         close = weakref.finalize(self, _close, self._closing, self._pending, self._http)
         # By atexit, whose order is known, not by weakref: requests must be cancelled before pipelines are closed
@@ -197,18 +202,39 @@ class Fetcher:
         """Makes requests once, together; raises CancelledError if the client is closed, or was closed meanwhile."""
         if self._http is not None and not self._systems:
             return self._http.submit(requests).result()
-        is_http = [self._http is not None and request.url.startswith(HTTP) for request in requests]
-        over_http = [request for request, here in zip(requests, is_http, strict=True) if here]
-        others = [request for request, here in zip(requests, is_http, strict=True) if not here]
-        futures = {True: self._http.submit(over_http)} if self._http is not None else {}
-        if others:
-            futures[False] = asyncio.run_coroutine_threadsafe(self._together(others), event_loop())
-            self._pending.add(futures[False])
-            futures[False].add_done_callback(self._pending.discard)
-            if self._closing.is_set():
-                futures[False].cancel()
-        results = {here: iter(future.result()) for here, future in futures.items()}
-        return [next(results[here]) for here in is_http]
+        results = self._by_libcurl(requests)
+        others = [number for number, result in enumerate(results) if result is None or self._is_open(result)]
+        answers = self._in_loop(self._together([requests[number] for number in others])) if others else []
+        for number, answer in zip(others, answers, strict=True):
+            if self._objects is not None and results[number] is not None and not isinstance(answer, Exception):
+                self._objects.refuse(requests[number].url, results[number])
+            results[number] = answer
+        return results
+
+    def _by_libcurl(self, requests: Sequence[ByteRange]) -> list[Any]:
+        """Returns the results of those requests that libcurl makes, None for the others."""
+        results: list[Any] = [None] * len(requests)
+        if self._http is None:
+            return results
+        made: Sequence[ByteRange | None] = [each if each.url.startswith(HTTP) else None for each in requests]
+        if self._objects is not None:
+            made = self._in_loop(self._objects.over_http(requests))
+        asked = {number: request for number, request in enumerate(made) if request is not None}
+        for number, result in zip(asked, self._http.submit(list(asked.values())).result(), strict=True):
+            results[number] = result
+        return results
+
+    def _is_open(self, result: Any) -> bool:
+        """Returns whether s3fs may get what libcurl did not, e.g. from another region, or tells the store's reason."""
+        return self._objects is not None and isinstance(result, Exception) and not may_pass(result)
+
+    def _in_loop(self, work: Coroutine[Any, Any, list[Any]]) -> list[Any]:
+        future = asyncio.run_coroutine_threadsafe(work, event_loop())
+        self._pending.add(future)
+        future.add_done_callback(self._pending.discard)
+        if self._closing.is_set():
+            future.cancel()
+        return future.result()
 
     async def _together(self, requests: Sequence[ByteRange]) -> list[Any]:
         async def limited(request: ByteRange) -> Any:

@@ -43,6 +43,7 @@ class ByteRange(NamedTuple):
     exact: bool = True  # False: of a server that ignores ranges, the start of its response is taken
     fresh: bool = False  # by a connection of its own; libcurl itself repeats a request when an open connection is lost
     what: Literal["bytes", "stamp", "names"] = "bytes"  # asked for: the bytes, the stamp, or the names in a folder
+    signing: tuple[tuple[str, Any], ...] = ()  # options of libcurl that sign the request, by their names
 
 
 class TooLong(ValueError):

@@ -90,7 +90,7 @@ class _Transfer:
         is_cut = self._size > self._most
         if failure is not None and not is_cut:
             return failure
-        if status >= HTTPStatus.BAD_REQUEST and (exact or status != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE):
+        if status >= HTTPStatus.MULTIPLE_CHOICES and (exact or status != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE):
             return StatusError(status)
         if self.request.what == "stamp":
             return self._stamp(status)
@@ -219,6 +219,8 @@ class HttpClient:
         # "" for all encodings that libcurl knows; a part of an encoded file is of no use.
         handle.setopt(self._curl.ACCEPT_ENCODING, "" if end is None else "identity")
         handle.setopt(self._curl.FRESH_CONNECT, request.fresh)
+        for name, value in request.signing:
+            handle.setopt(getattr(self._curl, name), value)
 
     def _new_transfer(self) -> _Transfer:
         handle = self._curl.Curl()
