@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import repeat
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -78,10 +77,10 @@ class Chunk(NamedTuple):
 def look(chunk: Chunk, classes: dict[str, int], most_pixels: int) -> list[Seen]:
     """Decodes each image of at most `most_pixels` completely, and parses its XML; reads each file once."""
     images = chunk.images
-    contents = list(map(attempt, repeat(read_whole), images.paths) if chunk.contents is None else chunk.contents)
+    contents = chunk.contents or [attempt(read_whole, path) for path in images.paths]
     files = zip(contents, images.paths, strict=True)
     pictures = [_picture(file, path, most_pixels, images.turn) for file, path in files]
-    texts = map(attempt, repeat(_read_xml), images.annotations) if chunk.texts is None else chunk.texts
+    texts = chunk.texts or [attempt(read_whole, path) if path else None for path in images.annotations]
     parts = zip(texts, images.annotations, images.paths, pictures, strict=True)
     parse = partial(parse_annotation, form=images.form, classes=len(classes))
     notes = [_annotation(text, xml, path, header, parse) for text, xml, path, (_, header) in parts]
@@ -117,10 +116,6 @@ def _together(picture: tuple[Seen, Header | None], note: Note, odd: list[str]) -
     others = set(odd) if header and not note.reason else set()
     reason = "; ".join(filter(None, (seen.reason, note.reason)))
     return seen._replace(codes=seen.codes | others | ({note.code} - {""}), reason=reason)
-
-
-def _read_xml(path: str) -> bytes | None:
-    return read_whole(path) if path else None
 
 
 def _picture(contents: Outcome, path: str, most_pixels: int, turn: bool) -> tuple[Seen, Header | None]:
