@@ -51,8 +51,8 @@ AVX2 INLINE __m256 floats(const uint8_t *at) { /* 8 levels */
 }
 
 AVX2 INLINE __m256i blend8(const uint8_t *values, const uint8_t *from, __m256 factor) { /* not clipped at 0 */
-    __m256 start = floats(from), level = _mm256_mul_ps(factor, _mm256_sub_ps(floats(values), start));
-    return _mm256_cvttps_epi32(_mm256_min_ps(_mm256_add_ps(start, level), _mm256_set1_ps(255)));
+    __m256 start = floats(from), level = start + factor * (floats(values) - start);
+    return _mm256_cvttps_epi32(_mm256_min_ps(level, _mm256_set1_ps(255)));
 }
 
 AVX2 void blend_levels_avx2(uint8_t *values, const uint8_t *from, size_t n, float factor) {
@@ -130,8 +130,7 @@ AVX2 void map_avx2(uint8_t *values, size_t pixels, int channels, const uint8_t (
 }
 #elif HAVE_NEON
 INLINE uint32x4_t blend4(int16x4_t start, int16x4_t more, float factor) { /* clipped at 0 */
-    float32x4_t level = vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(more)), factor);
-    return vcvtq_u32_f32(vaddq_f32(vcvtq_f32_s32(vmovl_s16(start)), level));
+    return vcvtq_u32_f32(vcvtq_f32_s32(vmovl_s16(start)) + vcvtq_f32_s32(vmovl_s16(more)) * factor);
 }
 
 INLINE uint8x8_t blend8(uint8x8_t values, uint8x8_t from, float factor) {

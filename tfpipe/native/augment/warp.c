@@ -171,23 +171,20 @@ void interpolate_plain(uint8_t *out, const struct warp *warp, int count) { inter
 #if HAVE_AVX2
 AVX2 void locate_avx2(const struct warp *warp, int row, int from, int to) {
     const double *map = warp->map;
-    const __m256d half = _mm256_set1_pd(0.5), one = _mm256_setr_pd(0.5, 1.5, 2.5, 3.5);
     const __m256d step_x = _mm256_set1_pd(map[0]), step_y = _mm256_set1_pd(map[3]);
     const __m256d row_x = _mm256_set1_pd(map[1] * (row + 0.5)), row_y = _mm256_set1_pd(map[4] * (row + 0.5));
     const __m256d start_x = _mm256_set1_pd(map[2]), start_y = _mm256_set1_pd(map[5]);
+    const __m256d first = _mm256_setr_pd(0.5, 1.5, 2.5, 3.5);
     const __m128i pitch = _mm_set1_epi32((int)warp->row), pixel = _mm_set1_epi32(warp->channels);
     for (int i = 0; i < to - from; i += PLACES) {
-        __m256d column = _mm256_add_pd(_mm256_set1_pd(from + i), one);
-        __m256d x = _mm256_add_pd(_mm256_add_pd(_mm256_mul_pd(step_x, column), row_x), start_x);
-        __m256d y = _mm256_add_pd(_mm256_add_pd(_mm256_mul_pd(step_y, column), row_y), start_y);
-        x = _mm256_sub_pd(x, half);
-        y = _mm256_sub_pd(y, half);
+        __m256d column = first + (double)(from + i);
+        __m256d x = step_x * column + row_x + start_x - 0.5, y = step_y * column + row_y + start_y - 0.5;
         __m256d left = _mm256_floor_pd(x), top = _mm256_floor_pd(y);
         __m128i offsets = _mm_add_epi32(_mm_mullo_epi32(_mm256_cvttpd_epi32(top), pitch),
                                         _mm_mullo_epi32(_mm256_cvttpd_epi32(left), pixel));
         _mm_storeu_si128((__m128i *)(void *)(warp->offsets + i), offsets);
-        _mm_storeu_ps(warp->share_x + i, _mm256_cvtpd_ps(_mm256_sub_pd(x, left)));
-        _mm_storeu_ps(warp->share_y + i, _mm256_cvtpd_ps(_mm256_sub_pd(y, top)));
+        _mm_storeu_ps(warp->share_x + i, _mm256_cvtpd_ps(x - left));
+        _mm_storeu_ps(warp->share_y + i, _mm256_cvtpd_ps(y - top));
     }
 }
 
@@ -199,9 +196,7 @@ AVX2 INLINE __m256 floats(const uint8_t *at) { /* an RGB pixel in each lane */
     return _mm256_cvtepi32_ps(_mm256_shuffle_epi8(_mm256_set1_epi64x(bytes), apart));
 }
 
-AVX2 INLINE __m256 between8(__m256 a, __m256 b, __m256 share) {
-    return _mm256_add_ps(a, _mm256_mul_ps(_mm256_sub_ps(b, a), share));
-}
+AVX2 INLINE __m256 between8(__m256 a, __m256 b, __m256 share) { return a + (b - a) * share; }
 
 /* Interpolates between the rows of pixel i: the left one in a lane, the right one in the other. */
 AVX2 INLINE __m256 between_rows(const struct warp *warp, int i) {
@@ -232,8 +227,7 @@ AVX2 void interpolate_avx2(uint8_t *out, const struct warp *warp, int count) {
 #elif HAVE_NEON
 /* Interpolates between rows of four levels: their differences are those of floats. */
 INLINE float32x4_t between_rows(int16x4_t upper, int16x4_t more, float share) {
-    float32x4_t start = vcvtq_f32_s32(vmovl_s16(upper));
-    return vaddq_f32(start, vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(more)), share));
+    return vcvtq_f32_s32(vmovl_s16(upper)) + vcvtq_f32_s32(vmovl_s16(more)) * share;
 }
 
 /* Interpolates RGB pixel i; the fourth level has no meaning. */
@@ -244,8 +238,7 @@ INLINE uint16x4_t pixel_of(const struct warp *warp, int i) {
     int16x8_t upper_right = vextq_s16(upper, upper, 3), more_right = vextq_s16(more, more, 3);
     float32x4_t left = between_rows(vget_low_s16(upper), vget_low_s16(more), warp->share_y[i]);
     float32x4_t right = between_rows(vget_low_s16(upper_right), vget_low_s16(more_right), warp->share_y[i]);
-    float32x4_t level = vaddq_f32(left, vmulq_n_f32(vsubq_f32(right, left), warp->share_x[i]));
-    return vmovn_u32(vcvtq_u32_f32(level));
+    return vmovn_u32(vcvtq_u32_f32(left + (right - left) * warp->share_x[i]));
 }
 
 void interpolate_neon(uint8_t *out, const struct warp *warp, int count) {
