@@ -22,13 +22,12 @@ const uint8_t *copy_crop(const struct edit *edit) {
     return copy;
 }
 
-int apply_identity(const struct edit *edit, const struct tfpipe_operation *operation) {
-    (void)edit, (void)operation;
+int apply_identity(const struct edit *edit) {
+    (void)edit;
     return 0;
 }
 
-int flip_vertical(const struct edit *edit, const struct tfpipe_operation *operation) {
-    (void)operation;
+int flip_vertical(const struct edit *edit) {
     uint8_t *row = buffer_reserve(&edit->scratch->rows, edit->row);
     if (!row) return TFPIPE_MEMORY;
     uint8_t *upper = edit->pixels, *lower = edit->pixels + edit->size - edit->row;
@@ -40,8 +39,7 @@ int flip_vertical(const struct edit *edit, const struct tfpipe_operation *operat
     return 0;
 }
 
-int flip_horizontal(const struct edit *edit, const struct tfpipe_operation *operation) {
-    (void)operation;
+int flip_horizontal(const struct edit *edit) {
     uint8_t *row = buffer_reserve(&edit->scratch->rows, edit->row);
     if (!row) return TFPIPE_MEMORY;
     for (uint8_t *to = edit->pixels, *end = to + edit->size; to < end; to += edit->row) {
@@ -57,17 +55,17 @@ struct rectangle {
     size_t rows, bytes;
 };
 
-static struct rectangle rectangle_of(const struct edit *edit, const struct tfpipe_operation *operation) {
-    const double *values = operation->values;
+static struct rectangle rectangle_of(const struct edit *edit) {
+    const double *values = edit->operation->values;
     const size_t channels = (size_t)edit->channels;
     return (struct rectangle){edit->pixels + (size_t)values[0] * edit->row + (size_t)values[1] * channels,
                               (size_t)values[2], (size_t)values[3] * channels};
 }
 
-int apply_erase(const struct edit *edit, const struct tfpipe_operation *operation) {
-    struct rectangle rectangle = rectangle_of(edit, operation);
+int apply_erase(const struct edit *edit) {
+    struct rectangle rectangle = rectangle_of(edit);
     for (size_t i = 0, channel = 0; i < rectangle.bytes && rectangle.rows; i++) {
-        rectangle.first[i] = operation->fill[channel];
+        rectangle.first[i] = edit->operation->fill[channel];
         if (++channel == (size_t)edit->channels) channel = 0;
     }
     for (size_t y = 1; y < rectangle.rows; y++)
@@ -77,7 +75,7 @@ int apply_erase(const struct edit *edit, const struct tfpipe_operation *operatio
 
 /* A byte of a hash chooses the quantile: 8 values a hash, where a normal number for each would cost an operation more
  * time than all others. The luma has green's mean and deviation. */
-int apply_noise(const struct edit *edit, const struct tfpipe_operation *operation) {
+int apply_noise(const struct edit *edit) {
     static const double MEAN[3] = {0.485, 0.456, 0.406}, DEVIATION[3] = {0.229, 0.224, 0.225};
     uint8_t tables[3][256];
     for (int c = 0; c < 3; c++)
@@ -86,8 +84,8 @@ int apply_noise(const struct edit *edit, const struct tfpipe_operation *operatio
             double level = floor(255 * (MEAN[channel] + DEVIATION[channel] * quantile / 4096) + 0.5);
             tables[c][i] = (uint8_t)(level < 0 ? 0 : level > 255 ? 255 : level);
         }
-    struct rectangle rectangle = rectangle_of(edit, operation);
-    uint64_t state = operation->seed;
+    struct rectangle rectangle = rectangle_of(edit);
+    uint64_t state = edit->operation->seed;
     for (size_t y = 0; y < rectangle.rows; y++) {
         uint8_t *row = rectangle.first + y * edit->row;
         for (size_t i = 0; i < rectangle.bytes; i += sizeof state) {
@@ -95,11 +93,10 @@ int apply_noise(const struct edit *edit, const struct tfpipe_operation *operatio
             size_t left = rectangle.bytes - i, count = left < sizeof eight ? left : sizeof eight;
             memcpy(row + i, &eight, count);
         }
-    }
-    /* As a crop of its own: rows are mapped by channel. */
-    for (size_t y = 0; y < rectangle.rows; y++)
-        edit->kernels->map(rectangle.first + y * edit->row, rectangle.bytes / (size_t)edit->channels, edit->channels,
+        /* As a crop of its own: rows are mapped by channel. */
+        edit->kernels->map(row, rectangle.bytes / (size_t)edit->channels, edit->channels,
                            (const uint8_t (*)[256])tables);
+    }
     return 0;
 }
 
@@ -108,26 +105,25 @@ static uint8_t *original_of(const struct edit *edit) {
     return (uint8_t *)edit->scratch->data.memory + edit->size * sizeof(float);
 }
 
-int apply_save(const struct edit *edit, const struct tfpipe_operation *operation) {
+int apply_save(const struct edit *edit) {
     float *sum = buffer_reserve(&edit->scratch->data, edit->size * (sizeof *sum + 1));
     if (!sum) return TFPIPE_MEMORY;
     memcpy(original_of(edit), edit->pixels, edit->size);
-    float weight = (float)operation->values[0];
+    float weight = (float)edit->operation->values[0];
     for (size_t i = 0; i < edit->size; i++) sum[i] = weight * edit->pixels[i];
     return 0;
 }
 
-int apply_add(const struct edit *edit, const struct tfpipe_operation *operation) {
-    float *sum = edit->scratch->data.memory, weight = (float)operation->values[0];
+int apply_add(const struct edit *edit) {
+    float *sum = edit->scratch->data.memory, weight = (float)edit->operation->values[0];
     for (size_t i = 0; i < edit->size; i++) sum[i] += weight * edit->pixels[i];
     memcpy(edit->pixels, original_of(edit), edit->size);
     return 0;
 }
 
-int apply_load(const struct edit *edit, const struct tfpipe_operation *operation) {
+int apply_load(const struct edit *edit) {
     const float *sum = edit->scratch->data.memory;
     uint8_t *pixels = edit->pixels;
-    (void)operation;
     for (size_t i = 0, size = edit->size; i < size; i++) {
         float level = sum[i] > 0 ? sum[i] : 0;
         pixels[i] = (uint8_t)(int)(level < 255 ? level : 255);
@@ -202,11 +198,11 @@ static const struct level_kernels KERNELS[] = {
 
 int tfpipe_operate(tfpipe_scratch *scratch, uint8_t *pixels, int height, int width, int channels,
                    const struct tfpipe_operation *operations, int count) {
-    struct edit edit = {scratch, KERNELS + simd_level(), pixels, height, width, channels, 0, 0};
+    struct edit edit = {scratch, operations, KERNELS + simd_level(), pixels, height, width, channels, 0, 0};
     int status = check(&edit, operations, count);
     if (status) return status;
     edit.row = (size_t)width * (size_t)channels;
     edit.size = (size_t)height * edit.row;
-    for (int i = 0; !status && i < count; i++) status = APPLIED[operations[i].kind].apply(&edit, operations + i);
+    for (; !status && count > 0; count--, edit.operation++) status = APPLIED[edit.operation->kind].apply(&edit);
     return status;
 }

@@ -80,6 +80,7 @@ interpolate_row interpolate_plain, interpolate_avx2, interpolate_neon;
 /* A crop that operations are applied to. */
 struct edit {
     tfpipe_scratch *scratch;
+    const struct tfpipe_operation *operation; /* the one that is applied */
     const struct level_kernels *kernels;
     uint8_t *pixels;
     int height, width, channels;
@@ -90,7 +91,7 @@ struct edit {
 const uint8_t *copy_crop(const struct edit *edit);
 
 /* An operation with checked values. Returns 0 or TFPIPE_MEMORY. The scratch's planes and rows are free for it. */
-typedef int apply_operation(const struct edit *edit, const struct tfpipe_operation *operation);
+typedef int apply_operation(const struct edit *edit);
 
 #define DECLARE(kind, apply, values, most) apply_operation apply;
 TFPIPE_OPERATIONS(DECLARE)

@@ -26,7 +26,7 @@ void smooth_plain(uint8_t *out, const uint8_t *const rows[3], uint16_t *sums, in
     smooth_any(out, rows, sums, n, step);
 }
 
-int apply_sharpness(const struct edit *edit, const struct tfpipe_operation *operation) {
+int apply_sharpness(const struct edit *edit) {
     if (edit->height < 3 || edit->width < 3) return 0;
     const size_t step = (size_t)edit->channels, row = edit->row;
     uint16_t *sums = buffer_reserve(&edit->scratch->rows, row * (sizeof *sums + 3));
@@ -37,7 +37,7 @@ int apply_sharpness(const struct edit *edit, const struct tfpipe_operation *oper
         uint8_t *out = edit->pixels + (size_t)y * row, *swapped = above;
         memcpy(here, out, row);
         edit->kernels->smooth(smooth, (const uint8_t *const[]){above, here, out + row}, sums, (int)row, edit->channels);
-        edit->kernels->blend(out + step, smooth + step, row - 2 * step, (float)operation->values[0]);
+        edit->kernels->blend(out + step, smooth + step, row - 2 * step, (float)edit->operation->values[0]);
         above = here;
         here = swapped;
     }
@@ -195,8 +195,8 @@ static void reflect_ends(int16_t *row, int width, int channels, int reach) {
     }
 }
 
-int apply_blur(const struct edit *edit, const struct tfpipe_operation *operation) {
-    const int reach_x = (int)operation->values[0] / 2, reach_y = (int)operation->values[1] / 2;
+int apply_blur(const struct edit *edit) {
+    const int reach_x = (int)edit->operation->values[0] / 2, reach_y = (int)edit->operation->values[1] / 2;
     const size_t ends = (size_t)reach_x * (size_t)edit->channels, values = edit->row + 2 * ends + PAD;
     const size_t pointers = (2 * (size_t)reach_y + 1) * sizeof(uint8_t *);
     const uint8_t *copy = copy_crop(edit);
@@ -207,8 +207,8 @@ int apply_blur(const struct edit *edit, const struct tfpipe_operation *operation
     int16_t *row = (int16_t *)(void *)(memory + pointers), *weights_x = row + values, *weights_y;
     weights_y = weights_x + reach_x + 1;
     row += ends;
-    struct taps across = {weights_x, set_weights(weights_x, reach_x, operation->values[2])};
-    struct taps down = {weights_y, set_weights(weights_y, reach_y, operation->values[3])};
+    struct taps across = {weights_x, set_weights(weights_x, reach_x, edit->operation->values[2])};
+    struct taps down = {weights_y, set_weights(weights_y, reach_y, edit->operation->values[3])};
     for (int y = 0; y < edit->height; y++) {
         for (int k = -down.reach; k <= down.reach; k++)
             rows[k + down.reach] = copy + (size_t)reflect(y + k, edit->height) * edit->row;

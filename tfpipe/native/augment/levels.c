@@ -192,29 +192,27 @@ static int map_channels(const struct edit *edit, const uint8_t (*tables)[256]) {
     return 0;
 }
 
-int apply_invert(const struct edit *edit, const struct tfpipe_operation *operation) {
+int apply_invert(const struct edit *edit) {
     uint8_t table[256];
-    (void)operation;
     for (int i = 0; i < 256; i++) table[i] = (uint8_t)(255 - i);
     return map_all(edit, table);
 }
 
-int apply_posterize(const struct edit *edit, const struct tfpipe_operation *operation) {
+int apply_posterize(const struct edit *edit) {
     uint8_t table[256];
-    int mask = 0xff00 >> (int)operation->values[0];
+    int mask = 0xff00 >> (int)edit->operation->values[0];
     for (int i = 0; i < 256; i++) table[i] = (uint8_t)(i & mask);
     return map_all(edit, table);
 }
 
-int apply_solarize(const struct edit *edit, const struct tfpipe_operation *operation) {
+int apply_solarize(const struct edit *edit) {
     uint8_t table[256];
-    for (int i = 0; i < 256; i++) table[i] = (uint8_t)(i < operation->values[0] ? i : 255 - i);
+    for (int i = 0; i < 256; i++) table[i] = (uint8_t)(i < edit->operation->values[0] ? i : 255 - i);
     return map_all(edit, table);
 }
 
-int apply_autocontrast(const struct edit *edit, const struct tfpipe_operation *operation) {
+int apply_autocontrast(const struct edit *edit) {
     uint8_t tables[3][256], lowest[3] = {255, 255, 255}, highest[3] = {0};
-    (void)operation;
     edit->kernels->range(edit->pixels, edit->size, edit->channels, lowest, highest);
     for (int c = 0; c < edit->channels; c++) {
         int keep = highest[c] <= lowest[c];
@@ -250,10 +248,9 @@ INLINE void count_any(uint32_t (*counts)[3][256], const uint8_t *values, size_t 
     for (size_t i = 0; i < pixels * channels; i++) counts[0][i % channels][values[i]]++;
 }
 
-int apply_equalize(const struct edit *edit, const struct tfpipe_operation *operation) {
+int apply_equalize(const struct edit *edit) {
     uint32_t counts[COUNTERS][3][256] = {0};
     uint8_t tables[3][256];
-    (void)operation;
     if (edit->channels == 3)
         count_any(counts, edit->pixels, edit->size / 3, 3);
     else
@@ -266,12 +263,16 @@ int apply_equalize(const struct edit *edit, const struct tfpipe_operation *opera
     return map_channels(edit, tables);
 }
 
-int apply_brightness(const struct edit *edit, const struct tfpipe_operation *operation) {
-    uint8_t table[256], black[256] = {0};
+/* Moves all levels away from `start`, or towards it, by the operation's factor. */
+static int blend_all(const struct edit *edit, int start) {
+    uint8_t table[256], from[256];
+    memset(from, start, sizeof from);
     for (int i = 0; i < 256; i++) table[i] = (uint8_t)i;
-    edit->kernels->blend(table, black, 256, (float)operation->values[0]);
+    edit->kernels->blend(table, from, 256, (float)edit->operation->values[0]);
     return map_all(edit, table);
 }
+
+int apply_brightness(const struct edit *edit) { return blend_all(edit, 0); }
 
 enum { CHUNK = 512 }; /* pixels whose luma is worked out at a time */
 
@@ -287,31 +288,26 @@ static uint64_t sum_luma(const struct edit *edit) {
     return sum;
 }
 
-int apply_contrast(const struct edit *edit, const struct tfpipe_operation *operation) {
-    uint8_t table[256], mean[256];
-    memset(mean, (int)((double)sum_luma(edit) / (double)edit->size + 0.5), sizeof mean);
-    for (int i = 0; i < 256; i++) table[i] = (uint8_t)i;
-    edit->kernels->blend(table, mean, 256, (float)operation->values[0]);
-    return map_all(edit, table);
+int apply_contrast(const struct edit *edit) {
+    return blend_all(edit, (int)((double)sum_luma(edit) / (double)edit->size + 0.5));
 }
 
-int apply_saturation(const struct edit *edit, const struct tfpipe_operation *operation) {
+int apply_saturation(const struct edit *edit) {
     uint8_t gray[3 * CHUNK];
     for (size_t at = 0; edit->channels == 3 && at < edit->size; at += sizeof gray) {
         size_t n = edit->size - at < sizeof gray ? edit->size - at : sizeof gray;
         edit->kernels->gray(gray, edit->pixels + at, (int)n / 3);
-        edit->kernels->blend(edit->pixels + at, gray, n, (float)operation->values[0]);
+        edit->kernels->blend(edit->pixels + at, gray, n, (float)edit->operation->values[0]);
     }
     return 0;
 }
 
-int apply_hue(const struct edit *edit, const struct tfpipe_operation *operation) {
-    if (edit->channels == 3) edit->kernels->hue(edit->pixels, (int)edit->size / 3, (float)operation->values[0]);
+int apply_hue(const struct edit *edit) {
+    if (edit->channels == 3) edit->kernels->hue(edit->pixels, (int)edit->size / 3, (float)edit->operation->values[0]);
     return 0;
 }
 
-int apply_grayscale(const struct edit *edit, const struct tfpipe_operation *operation) {
-    (void)operation;
+int apply_grayscale(const struct edit *edit) {
     if (edit->channels == 3) edit->kernels->gray(edit->pixels, edit->pixels, (int)edit->size / 3);
     return 0;
 }

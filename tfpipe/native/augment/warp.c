@@ -294,12 +294,12 @@ static int warp_bilinear(const struct edit *edit, struct warp *warp) {
     return 0;
 }
 
-int apply_warp(const struct edit *edit, const struct tfpipe_operation *operation) {
-    struct warp warp = {.map = operation->values,
+int apply_warp(const struct edit *edit) {
+    struct warp warp = {.map = edit->operation->values,
                         .height = edit->height,
                         .width = edit->width,
                         .channels = edit->channels,
                         .row = edit->row,
-                        .fill = operation->fill};
-    return (operation->interpolation ? warp_bilinear : warp_nearest)(edit, &warp);
+                        .fill = edit->operation->fill};
+    return (edit->operation->interpolation ? warp_bilinear : warp_nearest)(edit, &warp);
 }
