@@ -1,8 +1,6 @@
-/* What the core's files share: the processor's instructions, limits of images, and memory; crops.h is the interface. */
+/* What C files share: the processor's instructions, limits of images, and memory; crops.h is the interface. */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
 #include "crops.h"
@@ -31,7 +29,7 @@
 enum {
     PAD = 64,             /* bytes that vector code may read or write beyond (planes: also before) a row */
     MAX_SIDE = 65500,     /* pixels, as libjpeg's JPEG_MAX_DIMENSION */
-    MAX_BYTES = 1 << 29,  /* of a decoded image, as in TensorFlow */
+    MAX_BYTES = 1 << 29,  /* of a decoded image, as in TensorFlow; headers.TOO_LARGE */
     KEPT_BYTES = 4 << 20, /* of a buffer, after a call; the file of an ordinary photograph is smaller */
 };
 

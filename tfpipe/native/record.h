@@ -1,9 +1,6 @@
 /* Records what happens to single samples while a trace is recorded; otherwise costs the reading of a flag. */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "crops.h"
 
 enum { TFPIPE_IMAGE = 0, TFPIPE_CALL = 6 }; /* the kinds between are those of the op TfpipeMark */

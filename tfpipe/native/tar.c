@@ -1,7 +1,6 @@
 /* Lists the members of a tar file as far as their headers are ordinary: regular files, with a name in the header itself
  * and a size in octal digits. Whatever else there is, and damage, the caller reads and judges. */
 #define _GNU_SOURCE /* pread and strnlen, in C11 too */
-#include <stdint.h>
 #include <unistd.h>
 
 #include "base.h"

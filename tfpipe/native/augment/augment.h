@@ -5,9 +5,6 @@
  * scratch. */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "../crops.h"
 
 /* All operations: kind, function, how many values it takes, and the largest value in a step of this operation alone. One

@@ -24,8 +24,7 @@
 enum tfpipe_step { TFPIPE_STEPS(TFPIPE_STEP) TFPIPE_STEP_KINDS };
 #undef TFPIPE_STEP
 enum { TFPIPE_STEP_P = 1, TFPIPE_STEP_INTERPOLATION, TFPIPE_STEP_FILL, TFPIPE_STEP_ARGUMENTS = 6, TFPIPE_COLUMNS = 24 };
-enum { TFPIPE_MOST_SIDE = 65500 }; /* pixels of a crop's side, at most */
-enum { TFPIPE_MOST = 80 };         /* operations of a step, at most */
+enum { TFPIPE_MOST = 80 }; /* operations of a step, at most */
 
 #pragma GCC visibility push(default)
 

@@ -7,8 +7,7 @@ enum { CROPS, POSITIONS, SEED, ROWS };
 /* Returns what is wrong with the inputs' shapes; NULL: nothing. */
 static const char *wrong(TF_Tensor *const in[]) {
     const int64_t height = TF_Dim(in[CROPS], 1), width = TF_Dim(in[CROPS], 2), channels = TF_Dim(in[CROPS], 3);
-    if (height < 1 || width < 1 || height > TFPIPE_MOST_SIDE || width > TFPIPE_MOST_SIDE ||
-        (channels != 1 && channels != 3))
+    if (height < 1 || width < 1 || height > MAX_SIDE || width > MAX_SIDE || (channels != 1 && channels != 3))
         return "crops are not [k, height, width, 1 or 3]";
     if (TF_Dim(in[POSITIONS], 0) != TF_Dim(in[CROPS], 0) || TF_Dim(in[POSITIONS], 1) != 2)
         return "positions are not [k, 2]";
@@ -16,8 +15,7 @@ static const char *wrong(TF_Tensor *const in[]) {
                                                                                     : NULL;
 }
 
-static const char *run(void *state, struct tfpipe_call *call) {
-    (void)state;
+static const char *run(struct tfpipe_call *call) {
     const char *message = wrong(call->in);
     if (message) return message;
     const int64_t *positions = TF_TensorData(call->in[POSITIONS]);

@@ -2,8 +2,6 @@
  *
  * A graph that captures an array as a tensor is rewritten with zeros of the same shape, which TensorFlow's pooled
  * allocator (oneDNN) never gives back. A handle is captured instead: a small tensor, whose memory keeps the array. */
-#include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "tf.h"
@@ -13,11 +11,7 @@ enum { ORIGIN, ADDRESS, ROWS, ELEMENTS, ROW_BYTES, HANDLE = 256 };
 
 static int64_t origin;
 
-__attribute__((constructor)) static void origin_choose(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    origin = ((int64_t)now.tv_sec * 1000000000 + now.tv_nsec) ^ (int64_t)getpid() << 32;
-}
+__attribute__((constructor)) static void origin_choose(void) { origin = tfpipe_now_ns() ^ (int64_t)getpid() << 32; }
 
 /* Returns a number that tells this process, and those forked from it, from all others. */
 EXPORT int64_t tfpipe_native_origin(void) { return origin; }
@@ -53,8 +47,7 @@ static int are_within(const int64_t *items, size_t count, int64_t rows) {
 
 enum { COLUMN, ITEMS };
 
-static const char *rows_run(void *state, struct tfpipe_call *call) {
-    (void)state;
+static const char *rows_run(struct tfpipe_call *call) {
     const int type = TF_ExpectedOutputDataType(call->context, 0);
     const struct column column = column_of(call->in[COLUMN], call->status);
     if (!tfpipe_ok(call)) return NULL;
@@ -71,8 +64,7 @@ static const char *rows_run(void *state, struct tfpipe_call *call) {
 
 enum { TEXT, STARTS, LINES };
 
-static const char *lines_run(void *state, struct tfpipe_call *call) {
-    (void)state;
+static const char *lines_run(struct tfpipe_call *call) {
     struct column columns[2]; /* the text and its starts */
     for (int i = TEXT; i <= STARTS; i++) {
         TF_Tensor *in = call->in[i];

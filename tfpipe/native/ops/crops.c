@@ -1,15 +1,11 @@
 /* The ops TfpipeCrops, which decodes what the windows of one or several views need of JPEGs, and TfpipeResize, for pixels
  * of other decoders. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "../record.h"
 #include "tf.h"
 
-enum {
-    TOO_LARGE = 1 << 29, /* bytes of an image that TensorFlow refuses to decode: headers.TOO_LARGE */
-    NUMBERS = 5          /* of a target */
-};
+enum { NUMBERS = 5 }; /* of a target */
 
 typedef struct {
     int32_t views, channels, kernel, scans, turn;
@@ -89,7 +85,7 @@ static void decode(const Attributes *op, TF_Tensor *const in[], uint8_t *const *
         if (entries)
             own.entries = (struct tfpipe_entries){(const uint8_t *)TF_StringGetDataPointer(entries + image),
                                                   TF_StringGetSize(entries + image)};
-        refused[image] = !scratch || height <= 0 || width <= 0 || (int64_t)height * width >= TOO_LARGE / op->channels;
+        refused[image] = !scratch || height <= 0 || width <= 0 || (int64_t)height * width >= MAX_BYTES / op->channels;
         if (refused[image]) continue;
         for (int64_t i = first * views; i < end * views; i++) {
             const struct tfpipe_target *target = op->targets + i % views;
@@ -103,8 +99,8 @@ static void decode(const Attributes *op, TF_Tensor *const in[], uint8_t *const *
     free(crops);
 }
 
-static const char *crops_run(void *state, struct tfpipe_call *call) {
-    const Attributes *op = state;
+static const char *crops_run(struct tfpipe_call *call) {
+    const Attributes *op = call->state;
     struct tfpipe_event event = {.when_ns = tfpipe_recording() ? tfpipe_now_ns() : 0, .kind = TFPIPE_CALL};
     const char *message = wrong(op->views, call->in);
     if (message) return message;
@@ -147,14 +143,18 @@ const struct tfpipe_op tfpipe_crops_op = {
     .create = crops_create,
 };
 
-enum { IMAGE, CUT, MIRRORED };                                    /* inputs of TfpipeResize */
-enum { HEIGHT, WIDTH, LEVEL, COVER_HEIGHT, COVER_WIDTH, KERNEL }; /* its numbers */
+enum { IMAGE, CUT, MIRRORED }; /* inputs of TfpipeResize */
 
-static const char *resize_run(void *state, struct tfpipe_call *call) {
-    const int32_t *numbers = state;
+/* The numbers of TfpipeResize. */
+struct resize {
+    struct tfpipe_target target;
+    int32_t kernel;
+};
+
+static const char *resize_run(struct tfpipe_call *call) {
+    const struct resize *op = call->state;
+    const struct tfpipe_target target = op->target;
     TF_Tensor *const *in = call->in;
-    const struct tfpipe_target target = {
-        numbers[HEIGHT], numbers[WIDTH], numbers[LEVEL], {numbers[COVER_HEIGHT], numbers[COVER_WIDTH]}};
     const int64_t height = TF_Dim(in[IMAGE], 0), width = TF_Dim(in[IMAGE], 1), channels = TF_Dim(in[IMAGE], 2);
     const int64_t count = TF_Dim(in[CUT], 0), mirrored = TF_Dim(in[MIRRORED], 0);
     if ((channels != 1 && channels != 3) || height > INT32_MAX || width > INT32_MAX)
@@ -173,7 +173,7 @@ static const char *resize_run(void *state, struct tfpipe_call *call) {
     for (int64_t i = 0; scratch && i < count; i++, pixels += dims[1] * dims[2] * dims[3])
         crops[i] = tfpipe_place(&target, windows + 4 * i, flips && flips[i], (int)channels, pixels);
     int status = scratch ? tfpipe_resize(scratch, TF_TensorData(in[IMAGE]), (int)height, (int)width, crops, (int)count,
-                                         (int)channels, numbers[KERNEL])
+                                         (int)channels, op->kernel)
                          : TFPIPE_MEMORY;
     tfpipe_scratch_give(scratch);
     free(crops);

@@ -1,12 +1,10 @@
 /* The op TfpipeFloats: a batch of levels as floats, by a table. */
-#include "../crops.h"
 #include "tf.h"
 
 enum { CROPS, TABLE };
 enum { LEVELS = 256 };
 
-static const char *run(void *state, struct tfpipe_call *call) {
-    (void)state;
+static const char *run(struct tfpipe_call *call) {
     const int type = TF_ExpectedOutputDataType(call->context, 0);
     const TF_Tensor *crops = call->in[CROPS], *table = call->in[TABLE];
     const int64_t channels = TF_Dim(crops, 3);

@@ -1,19 +1,17 @@
 /* The op TfpipeMark: records when samples reach a place of the pipeline. */
-#include <string.h>
-
 #include "../record.h"
 #include "tf.h"
 
 enum { POSITIONS, THROUGH };
 
 /* Copies `through`, so that the address of its copy tells this call from all others of the moment. */
-static const char *run(void *kind, struct tfpipe_call *call) {
+static const char *run(struct tfpipe_call *call) {
     void *copy = tfpipe_output_like(call, TF_INT64, THROUGH, 0);
     if (!tfpipe_ok(call)) return NULL;
     memcpy(copy, TF_TensorData(call->in[THROUGH]), TF_TensorByteSize(call->in[THROUGH]));
     const int64_t *positions = TF_TensorData(call->in[POSITIONS]);
     const size_t count = TF_TensorByteSize(call->in[POSITIONS]) / sizeof *positions;
-    struct tfpipe_event event = {.call = (uint64_t)(uintptr_t)copy, .kind = *(const int32_t *)kind};
+    struct tfpipe_event event = {.call = (uint64_t)(uintptr_t)copy, .kind = *(const int32_t *)call->state};
     if (tfpipe_recording()) event.when_ns = tfpipe_now_ns();
     for (size_t i = 0; i < count && event.when_ns; i++) {
         event.sample = positions[i];

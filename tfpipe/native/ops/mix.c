@@ -1,13 +1,9 @@
 /* The op TfpipeMix: MixUp and CutMix of a batch, in its own memory if no other op uses it. */
-#include <string.h>
-
-#include "../crops.h"
 #include "tf.h"
 
 enum { CROPS, BOX, WEIGHT };
 
-static const char *run(void *state, struct tfpipe_call *call) {
-    (void)state;
+static const char *run(struct tfpipe_call *call) {
     int32_t box[4];
     if (TF_TensorByteSize(call->in[BOX]) != sizeof box) return "the box is not [4]";
     for (int i = 0; i < 4; i++)

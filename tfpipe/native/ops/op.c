@@ -2,9 +2,7 @@
  * decoder is in a library of its own, which Python loads first, also without TensorFlow. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "../crops.h"
 #include "tf.h"
 
 enum { MOST_DIMS = 8 };
@@ -81,7 +79,7 @@ void tfpipe_release(struct tfpipe_call *call) {
 }
 
 static void compute(const struct tfpipe_op *op, void *state, TF_OpKernelContext *context) {
-    struct tfpipe_call call = {.context = context, .status = TF_NewStatus()};
+    struct tfpipe_call call = {.context = context, .status = TF_NewStatus(), .state = state};
     char message[256];
     for (int i = 0; op->in[i].type && tfpipe_ok(&call); i++) {
         TF_GetInput(context, i, call.in + i, call.status);
@@ -89,7 +87,7 @@ static void compute(const struct tfpipe_op *op, void *state, TF_OpKernelContext 
         snprintf(message, sizeof message, "%s: the rank of \"%s\" is not %d", op->name, op->in[i].type, op->in[i].rank);
         TF_SetStatus(call.status, TF_INVALID_ARGUMENT, message);
     }
-    const char *wrong = tfpipe_ok(&call) ? op->run(state, &call) : NULL;
+    const char *wrong = tfpipe_ok(&call) ? op->run(&call) : NULL;
     if (wrong) {
         snprintf(message, sizeof message, "%s: %s", op->name, wrong);
         TF_SetStatus(call.status, TF_INVALID_ARGUMENT, message);

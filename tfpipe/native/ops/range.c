@@ -73,7 +73,7 @@ static ssize_t read_range(int file, char *bytes, size_t length, off_t offset) {
 
 enum { PATHS, FILE_NUMBER, OFFSET, LENGTH };
 
-static const char *run(void *files, struct tfpipe_call *call) {
+static const char *run(struct tfpipe_call *call) {
     const int64_t count = TF_Dim(call->in[PATHS], 0);
     const int32_t number = *(const int32_t *)TF_TensorData(call->in[FILE_NUMBER]);
     const int64_t offset = *(const int64_t *)TF_TensorData(call->in[OFFSET]);
@@ -84,7 +84,7 @@ static const char *run(void *files, struct tfpipe_call *call) {
     if (!tfpipe_ok(call)) return NULL;
     char path[PATH_MAX];
     const TF_TString *paths = TF_TensorData(call->in[PATHS]);
-    const int file = tfpipe_path(paths + number, path) ? open_file(files, number, count, path) : -1;
+    const int file = tfpipe_path(paths + number, path) ? open_file(call->state, number, count, path) : -1;
     const size_t capacity = (size_t)length | 15;
     char *bytes = file < 0 ? NULL : malloc(capacity + 1);
     const ssize_t got = bytes ? read_range(file, bytes, (size_t)length, (off_t)offset) : -1;

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "tf.h"
@@ -90,8 +89,7 @@ int tfpipe_open(const char *name) {
     return file;
 }
 
-static const char *run(void *state, struct tfpipe_call *call) {
-    (void)state;
+static const char *run(struct tfpipe_call *call) {
     const TF_TString *path = TF_TensorData(call->in[0]);
     TF_TString *contents = tfpipe_output(call, 0, TF_STRING, NULL, 0);
     if (!tfpipe_ok(call) || !TF_StringGetSize(path)) return NULL;

@@ -1,13 +1,10 @@
 /* The op TfpipeSizes: heights and widths of JPEGs, from their headers. */
-#include <string.h>
-
-#include "../crops.h"
 #include "tf.h"
 
 enum { JPEGS, SIZES };
 
-static const char *run(void *state, struct tfpipe_call *call) {
-    const int32_t *turn = state;
+static const char *run(struct tfpipe_call *call) {
+    const int32_t *turn = call->state;
     const int64_t count = TF_Dim(call->in[JPEGS], 0);
     if (TF_Dim(call->in[SIZES], 0) != count || TF_Dim(call->in[SIZES], 1) != 2) return "sizes are not [n, 2]";
     int32_t *sizes = tfpipe_output_like(call, TF_INT32, SIZES, 0);

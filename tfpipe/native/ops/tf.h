@@ -2,8 +2,8 @@
  * pip's isolated builds do not have. The C API is stable over TensorFlow's versions, its C++ ABI is not. The symbols are
  * resolved when TensorFlow's process loads the library. */
 #pragma once
-#include <stddef.h>
-#include <stdint.h>
+
+#include "../base.h"
 
 typedef struct TF_OpDefinitionBuilder TF_OpDefinitionBuilder;
 typedef struct TF_ShapeInferenceContext TF_ShapeInferenceContext;
@@ -18,8 +18,6 @@ typedef union {
     uint64_t words[3];
     void *pointer;
 } TF_TString;
-
-#define EXPORT __attribute__((visibility("default")))
 
 enum { TF_OK = 0, TF_INVALID_ARGUMENT = 3, TF_RESOURCE_EXHAUSTED = 8, TF_FAILED_PRECONDITION = 9 }; /* TF_Code */
 enum { TF_INT32 = 3, TF_UINT8 = 4, TF_STRING = 7, TF_INT64 = 9, TF_BOOL = 10 };                     /* TF_DataType */
@@ -79,6 +77,7 @@ void TF_StringCopy(TF_TString *, const char *bytes, size_t);
 struct tfpipe_call {
     TF_OpKernelContext *context;
     TF_Status *status;
+    void *state; /* the op's */
     TF_Tensor *in[6];
 };
 
@@ -92,7 +91,7 @@ struct tfpipe_op {
     const char *out[3], *attributes[7];
     size_t numbers; /* attributes that are its state, an int32_t each: the first ones */
     /* Computes a call. Returns what is wrong with the inputs; NULL: nothing, or the status has it. */
-    const char *(*run)(void *state, struct tfpipe_call *call);
+    const char *(*run)(struct tfpipe_call *call);
     void *(*create)(TF_OpKernelConstruction *); /* makes another state; NULL: none */
     void (*destroy)(void *state);               /* NULL: by free */
 };

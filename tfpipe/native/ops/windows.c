@@ -1,5 +1,4 @@
 /* The op TfpipeWindows: random windows of all images of a call. */
-#include "../crops.h"
 #include "tf.h"
 
 enum { SIZES, BOXES, SPANS, IMAGES, SEEDS, RANGES };
@@ -25,8 +24,7 @@ static const char *wrong(TF_Tensor *const in[]) {
     return NULL;
 }
 
-static const char *run(void *state, struct tfpipe_call *call) {
-    (void)state;
+static const char *run(struct tfpipe_call *call) {
     TF_Tensor *const *in = call->in;
     const char *message = wrong(in);
     if (message) return message;

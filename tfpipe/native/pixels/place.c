@@ -1,8 +1,7 @@
 /* Places windows in crops: stretched, or with their aspect ratio in the middle of a flat rest. */
-#include "../crops.h"
+#include "../base.h"
 
 #include <math.h>
-#include <string.h>
 
 /* Returns side * of / to to the nearest, halves up; at least 1. */
 static int32_t scaled(int32_t side, int32_t of, int32_t to) {

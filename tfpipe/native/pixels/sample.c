@@ -1,9 +1,8 @@
 /* Draws random windows as torchvision's RandomResizedCrop does, from hashes in place of a generator's state. */
-#include "../crops.h"
+#include "../base.h"
 #include "../hash.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { TRIES = 10, COVERING_TRIES = 100, DRAWS = 4, TERMS = 8, SQUARES = 8 };
 
