@@ -53,8 +53,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "native/augment/draw.c",
-        "below(draws, step->height - (int)height + 1)",
-        "below(draws, step->height - (int)height)",
+        "below(step, step->height - (int)height + 1)",
+        "below(step, step->height - (int)height)",
         "data/images/test_augment.py",
     ),
     Mutant("native/augment/levels.c", "(double)edit->size + 0.5)", "(double)edit->size)", "native/test_augment.py"),

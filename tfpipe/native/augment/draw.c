@@ -13,9 +13,12 @@
 static double exponential(double x) { return expm1(x) + 1; }
 static double logarithm(double x) { return log1p(x - 1); }
 
-/* A sequence of random numbers: the hashes of key + 1 * GAMMA, key + 2 * GAMMA, ... */
-struct draws {
-    uint64_t key, count;
+/* What the operations of a step share. */
+struct step {
+    const double *row, *arguments;
+    int height, width;
+    struct tfpipe_operation *next; /* operation to write */
+    uint64_t key, count;           /* random numbers are the hashes of key + 1 * GAMMA, key + 2 * GAMMA, ... */
 };
 
 uint64_t tfpipe_crop_key(uint64_t seed, int64_t position, int64_t crop) {
@@ -24,48 +27,41 @@ uint64_t tfpipe_crop_key(uint64_t seed, int64_t position, int64_t crop) {
 }
 
 /* Returns the next number, uniform in [0, 1). */
-static double uniform(struct draws *draws) { return uniform_at(draws->key, ++draws->count); }
+static double uniform(struct step *step) { return uniform_at(step->key, ++step->count); }
 
-static double between(struct draws *draws, double low, double high) { return low + (high - low) * uniform(draws); }
+static double between(struct step *step, double low, double high) { return low + (high - low) * uniform(step); }
 
 /* Returns the next number, an integer in [0, count). */
-static int below(struct draws *draws, int count) { return (int)(uniform(draws) * count); }
+static int below(struct step *step, int count) { return (int)(uniform(step) * count); }
 
-static double normal(struct draws *draws) { /* Box and Muller 1958 */
-    double radius = sqrt(-2 * log1p(-uniform(draws)));
-    return radius * cos(2 * PI * uniform(draws));
+static double normal(struct step *step) { /* Box and Muller 1958 */
+    double radius = sqrt(-2 * log1p(-uniform(step)));
+    return radius * cos(2 * PI * uniform(step));
 }
 
 /* Returns the logarithm of a number of the gamma distribution of shape alpha (Marsaglia and Tsang 2000); as a logarithm,
  * since that of a small alpha is often below the smallest double. */
-static double log_gamma(struct draws *draws, double alpha) {
-    double more = alpha < 1 ? log1p(-uniform(draws)) / alpha : 0;
+static double log_gamma(struct step *step, double alpha) {
+    double more = alpha < 1 ? log1p(-uniform(step)) / alpha : 0;
     double d = (alpha < 1 ? alpha + 1 : alpha) - 1.0 / 3, c = 1 / sqrt(9 * d);
     for (;;) {
-        double x = normal(draws), v = 1 + c * x;
+        double x = normal(step), v = 1 + c * x;
         if (v <= 0) continue;
         v = v * v * v;
-        if (log1p(-uniform(draws)) < 0.5 * x * x + d - d * v + d * logarithm(v)) return logarithm(d * v) + more;
+        if (log1p(-uniform(step)) < 0.5 * x * x + d - d * v + d * logarithm(v)) return logarithm(d * v) + more;
     }
 }
 
 /* Sets `count` weights that sum to 1, of the symmetric Dirichlet distribution of alpha. */
-static void dirichlet(struct draws *draws, double alpha, double *weights, int count) {
+static void dirichlet(struct step *step, double alpha, double *weights, int count) {
     double largest = -INFINITY, sum = 0;
     for (int i = 0; i < count; i++) {
-        weights[i] = log_gamma(draws, alpha);
+        weights[i] = log_gamma(step, alpha);
         if (weights[i] > largest) largest = weights[i];
     }
     for (int i = 0; i < count; i++) sum += weights[i] = exponential(weights[i] - largest);
     for (int i = 0; i < count; i++) weights[i] /= sum;
 }
-
-/* What the operations of a step share. */
-struct step {
-    const double *row, *arguments;
-    int height, width;
-    struct tfpipe_operation *next; /* operation to write */
-};
 
 static struct tfpipe_operation *add(struct step *step, int kind) {
     struct tfpipe_operation *operation = step->next++;
@@ -77,9 +73,20 @@ static struct tfpipe_operation *add(struct step *step, int kind) {
 
 static void add_value(struct step *step, int kind, double value) { add(step, kind)->values[0] = value; }
 
+/* Adds a warp whose inverse map takes the point `to` to `from`; linear: its coefficients of x and y. */
+static void add_warp(struct step *step, const double linear[4], const double from[2], const double to[2]) {
+    struct tfpipe_operation *operation = add(step, TFPIPE_WARP);
+    operation->interpolation = (int)step->row[TFPIPE_STEP_INTERPOLATION];
+    for (int i = 0; i < 2; i++) {
+        double *out = operation->values + 3 * i;
+        out[0] = linear[2 * i], out[1] = linear[2 * i + 1];
+        out[2] = from[i] - out[0] * to[0] - out[1] * to[1];
+    }
+}
+
 struct motion {
     double degrees, x, y, scale, shear_x, shear_y; /* shifts in pixels, angles in degrees */
-    double center_x, center_y;
+    double center[2];
 };
 
 /* Adds a warp by the inverse of: shear, rotate clockwise and scale about the center, then move
@@ -88,12 +95,8 @@ static void add_affine(struct step *step, const struct motion *m) {
     double angle = m->degrees * PI / 180, shear_x = m->shear_x * PI / 180, shear_y = m->shear_y * PI / 180;
     double a = cos(angle - shear_y) / cos(shear_y), b = -(a * tan(shear_x) + sin(angle));
     double c = sin(angle - shear_y) / cos(shear_y), d = cos(angle) - c * tan(shear_x);
-    struct tfpipe_operation *operation = add(step, TFPIPE_WARP);
-    operation->interpolation = (int)step->row[TFPIPE_STEP_INTERPOLATION];
-    double *out = operation->values, x = m->center_x + m->x, y = m->center_y + m->y;
-    out[0] = d / m->scale, out[1] = -b / m->scale, out[3] = -c / m->scale, out[4] = a / m->scale;
-    out[2] = m->center_x - out[0] * x - out[1] * y;
-    out[5] = m->center_y - out[3] * x - out[4] * y;
+    const double linear[4] = {d / m->scale, -b / m->scale, -c / m->scale, a / m->scale};
+    add_warp(step, linear, m->center, (const double[]){m->center[0] + m->x, m->center[1] + m->y});
 }
 
 /* Returns a sine or cosine rounded to 15 digits, as Pillow's Image.rotate has it: a right angle is one exactly. */
@@ -103,33 +106,13 @@ static double round15(double x) { return rint(x * 1e15) / 1e15; }
 static void add_rotation(struct step *step, double degrees, double x, double y) {
     double angle = fmod(degrees, 360);
     angle = -(angle < 0 ? angle + 360 : angle) * PI / 180;
-    struct tfpipe_operation *operation = add(step, TFPIPE_WARP);
-    operation->interpolation = (int)step->row[TFPIPE_STEP_INTERPOLATION];
-    double *out = operation->values;
-    out[0] = out[4] = round15(cos(angle)), out[1] = round15(sin(angle)), out[3] = round15(-sin(angle));
-    out[2] = x - out[0] * x - out[1] * y;
-    out[5] = y - out[3] * x - out[4] * y;
+    const double linear[4] = {round15(cos(angle)), round15(sin(angle)), round15(-sin(angle)), round15(cos(angle))};
+    add_warp(step, linear, (const double[]){x, y}, (const double[]){x, y});
 }
 
-/* Operations that policies choose from. */
-enum choice {
-    IDENTITY,
-    SHEAR_X,
-    SHEAR_Y,
-    TRANSLATE_X,
-    TRANSLATE_Y,
-    ROTATE,
-    BRIGHTNESS,
-    COLOR,
-    CONTRAST,
-    SHARPNESS,
-    POSTERIZE,
-    SOLARIZE,
-    AUTOCONTRAST,
-    EQUALIZE,
-    INVERT,
-    CHOICES
-};
+/* Operations that policies choose from: the identity and those of either sign, then those without a sign. */
+enum { IDENTITY, SHEAR_X, SHEAR_Y, TRANSLATE_X, TRANSLATE_Y, ROTATE, BRIGHTNESS, COLOR, CONTRAST, SHARPNESS };
+enum { POSTERIZE = SHARPNESS + 1, SOLARIZE, AUTOCONTRAST, EQUALIZE, INVERT };
 
 /* Largest magnitudes of a policy; those of choices without one are 0. */
 struct space {
@@ -154,16 +137,15 @@ static double magnitude(double first, double last, int bin, int bins) {
 }
 
 /* Adds an operation with the magnitude number `bin` of `bins`, of either sign if it has one. */
-static void add_choice(struct step *step, struct draws *draws, const struct space *space, int choice, int bin,
-                       int bins) {
-    const double sign = is_signed(choice) && uniform(draws) <= 0.5 ? -1 : 1;
+static void add_choice(struct step *step, const struct space *space, int choice, int bin, int bins) {
+    const double sign = is_signed(choice) && uniform(step) <= 0.5 ? -1 : 1;
     const double across = space->move + space->move_share * step->width,
                  down = space->move + space->move_share * step->height;
     const double shear = sign * magnitude(0, space->shear, bin, bins);
     const double factor = 1 + sign * magnitude(0, space->blend, bin, bins);
     struct motion motion = {.scale = 1};
     int moved = choice == TRANSLATE_X || choice == TRANSLATE_Y;
-    if (moved) motion.center_x = step->width * 0.5, motion.center_y = step->height * 0.5;
+    if (moved) motion.center[0] = step->width * 0.5, motion.center[1] = step->height * 0.5;
     switch (choice) {
     case SHEAR_X: motion.shear_x = atan(shear) * 180 / PI; break;
     case SHEAR_Y: motion.shear_y = atan(shear) * 180 / PI; break;
@@ -189,19 +171,16 @@ static void add_choice(struct step *step, struct draws *draws, const struct spac
     add_affine(step, &motion);
 }
 
-static void draw_one(struct step *step, struct draws *draws) {
-    (void)draws;
-    add_value(step, (int)step->arguments[0], step->arguments[1]);
-}
+static void draw_one(struct step *step) { add_value(step, (int)step->arguments[0], step->arguments[1]); }
 
-static void draw_rand(struct step *step, struct draws *draws) {
+static void draw_rand(struct step *step) {
     for (int i = 0; i < (int)step->arguments[0]; i++)
-        add_choice(step, draws, &RAND, below(draws, INVERT), (int)step->arguments[2], (int)step->arguments[1]);
+        add_choice(step, &RAND, below(step, INVERT), (int)step->arguments[2], (int)step->arguments[1]);
 }
 
-static void draw_trivial(struct step *step, struct draws *draws) {
-    int choice = below(draws, INVERT), bins = (int)step->arguments[0];
-    add_choice(step, draws, &WIDE, choice, below(draws, bins), bins);
+static void draw_trivial(struct step *step) {
+    int choice = below(step, INVERT), bins = (int)step->arguments[0];
+    add_choice(step, &WIDE, choice, below(step, bins), bins);
 }
 
 /* AutoAugment's policy learned on ImageNet (Cubuk et al. 2019, Table 9): pairs of an operation, how often in ten it is
@@ -224,92 +203,92 @@ static const struct {
     {{EQUALIZE, 8, 0}, {EQUALIZE, 6, 0}},
 };
 
-static void draw_auto(struct step *step, struct draws *draws) {
-    int pair = below(draws, 25);
+static void draw_auto(struct step *step) {
+    int pair = below(step, 25);
     for (int i = 0; i < 2; i++)
-        if (uniform(draws) < IMAGENET[pair][i].tenths / 10.0)
-            add_choice(step, draws, &RAND, IMAGENET[pair][i].choice, IMAGENET[pair][i].bin, 10);
+        if (uniform(step) < IMAGENET[pair][i].tenths / 10.0)
+            add_choice(step, &RAND, IMAGENET[pair][i].choice, IMAGENET[pair][i].bin, 10);
 }
 
 enum { MOST_CHAINS = 8, MOST_DEPTH = 8, MOST_RAND = 16 };
 _Static_assert(2 + MOST_CHAINS * (MOST_DEPTH + 1) <= (int)TFPIPE_MOST && (int)MOST_RAND <= (int)TFPIPE_MOST,
                "a step may overflow");
 
-static void draw_mix(struct step *step, struct draws *draws) {
+static void draw_mix(struct step *step) {
     static const int8_t ALL[] = {SHEAR_X,      SHEAR_Y,  TRANSLATE_X, TRANSLATE_Y, ROTATE,   POSTERIZE, SOLARIZE,
                                  AUTOCONTRAST, EQUALIZE, BRIGHTNESS,  COLOR,       CONTRAST, SHARPNESS};
     const int severity = (int)step->arguments[0], chains = (int)step->arguments[1], depth = (int)step->arguments[2];
     const int choices = step->arguments[4] != 0 ? (int)sizeof ALL : 9;
     double kept[2], weights[MOST_CHAINS];
-    dirichlet(draws, step->arguments[3], kept, 2);
-    dirichlet(draws, step->arguments[3], weights, chains);
+    dirichlet(step, step->arguments[3], kept, 2);
+    dirichlet(step, step->arguments[3], weights, chains);
     add_value(step, TFPIPE_SAVE, kept[0]);
     for (int chain = 0; chain < chains; chain++) {
-        int operations = depth > 0 ? depth : 1 + below(draws, 3);
+        int operations = depth > 0 ? depth : 1 + below(step, 3);
         for (int i = 0; i < operations; i++) {
-            int choice = ALL[below(draws, choices)];
-            add_choice(step, draws, &AUGMIX, choice, below(draws, severity), 10);
+            int choice = ALL[below(step, choices)];
+            add_choice(step, &AUGMIX, choice, below(step, severity), 10);
         }
         add_value(step, TFPIPE_ADD, kept[1] * weights[chain]);
     }
     add(step, TFPIPE_LOAD);
 }
 
-static void draw_jitter(struct step *step, struct draws *draws) {
+static void draw_jitter(struct step *step) {
     static const int KINDS[4] = {TFPIPE_BRIGHTNESS, TFPIPE_CONTRAST, TFPIPE_SATURATION, TFPIPE_HUE};
     int order[4] = {0, 1, 2, 3};
     for (int i = 3; i > 0; i--) { /* Fisher and Yates */
-        int other = below(draws, i + 1), own = order[i];
+        int other = below(step, i + 1), own = order[i];
         order[i] = order[other];
         order[other] = own;
     }
     double factors[4];
-    for (int i = 0; i < 4; i++) factors[i] = between(draws, step->arguments[2 * i], step->arguments[2 * i + 1]);
+    for (int i = 0; i < 4; i++) factors[i] = between(step, step->arguments[2 * i], step->arguments[2 * i + 1]);
     for (int i = 0; i < 4; i++) {
         const double *range = step->arguments + 2 * order[i], unchanged = order[i] == 3 ? 0 : 1;
         if (range[0] != unchanged || range[1] != unchanged) add_value(step, KINDS[order[i]], factors[order[i]]);
     }
 }
 
-static void draw_blur(struct step *step, struct draws *draws) {
+static void draw_blur(struct step *step) {
     struct tfpipe_operation *operation = add(step, TFPIPE_BLUR);
     for (int i = 0; i < 2; i++) operation->values[i] = step->arguments[i];
-    operation->values[2] = operation->values[3] = between(draws, step->arguments[2], step->arguments[3]);
+    operation->values[2] = operation->values[3] = between(step, step->arguments[2], step->arguments[3]);
 }
 
-static void draw_rotation(struct step *step, struct draws *draws) {
-    double degrees = between(draws, step->arguments[0], step->arguments[1]);
+static void draw_rotation(struct step *step) {
+    double degrees = between(step, step->arguments[0], step->arguments[1]);
     int given = step->arguments[2] != 0;
     add_rotation(step, degrees, given ? step->arguments[3] : step->width / 2.0,
                  given ? step->arguments[4] : step->height / 2.0);
 }
 
-static void draw_affine(struct step *step, struct draws *draws) {
+static void draw_affine(struct step *step) {
     const double *a = step->arguments;
-    struct motion motion = {.degrees = between(draws, a[0], a[1])};
-    motion.x = rint(between(draws, -a[2] * step->width, a[2] * step->width));
-    motion.y = rint(between(draws, -a[3] * step->height, a[3] * step->height));
-    motion.scale = between(draws, a[4], a[5]);
-    motion.shear_x = between(draws, a[6], a[7]);
-    motion.shear_y = between(draws, a[8], a[9]);
-    motion.center_x = a[10] != 0 ? a[11] : step->width * 0.5;
-    motion.center_y = a[10] != 0 ? a[12] : step->height * 0.5;
+    struct motion motion = {.degrees = between(step, a[0], a[1])};
+    motion.x = rint(between(step, -a[2] * step->width, a[2] * step->width));
+    motion.y = rint(between(step, -a[3] * step->height, a[3] * step->height));
+    motion.scale = between(step, a[4], a[5]);
+    motion.shear_x = between(step, a[6], a[7]);
+    motion.shear_y = between(step, a[8], a[9]);
+    motion.center[0] = a[10] != 0 ? a[11] : step->width * 0.5;
+    motion.center[1] = a[10] != 0 ? a[12] : step->height * 0.5;
     add_affine(step, &motion);
 }
 
-static void draw_erase(struct step *step, struct draws *draws) {
+static void draw_erase(struct step *step) {
     const double *a = step->arguments, area = (double)step->height * step->width;
     for (int attempt = 0; attempt < 10; attempt++) {
-        double erased = area * between(draws, a[0], a[1]),
-               ratio = exponential(between(draws, logarithm(a[2]), logarithm(a[3])));
+        double erased = area * between(step, a[0], a[1]),
+               ratio = exponential(between(step, logarithm(a[2]), logarithm(a[3])));
         double height = rint(sqrt(erased * ratio)), width = rint(sqrt(erased / ratio));
         if (height >= step->height || width >= step->width) continue;
         struct tfpipe_operation *operation = add(step, a[4] != 0 ? TFPIPE_ERASE_NOISE : TFPIPE_ERASE);
-        operation->values[0] = below(draws, step->height - (int)height + 1);
-        operation->values[1] = below(draws, step->width - (int)width + 1);
+        operation->values[0] = below(step, step->height - (int)height + 1);
+        operation->values[1] = below(step, step->width - (int)width + 1);
         operation->values[2] = height;
         operation->values[3] = width;
-        operation->seed = hash(draws->key + GAMMA * ++draws->count);
+        operation->seed = hash(step->key + GAMMA * ++step->count);
         return;
     }
 }
@@ -363,17 +342,17 @@ static int is_valid(const double *row) {
     }
 }
 
-static void (*const DRAW[])(struct step *, struct draws *) = {
+static void (*const DRAW[])(struct step *) = {
 #define ROW(kind, name, draw) draw,
     TFPIPE_STEPS(ROW)};
 
 int tfpipe_draw(const double *row, uint64_t key, int number, int height, int width,
                 struct tfpipe_operation operations[TFPIPE_MOST]) {
     if (!is_valid(row)) return -1;
-    struct step step = {row, row + TFPIPE_STEP_ARGUMENTS, height, width, operations};
-    struct draws draws = {hash(key + GAMMA * ((uint64_t)number + 1)), 0};
-    if (uniform(&draws) >= row[TFPIPE_STEP_P]) return 0;
-    DRAW[(int)row[0]](&step, &draws);
+    struct step step = {
+        row, row + TFPIPE_STEP_ARGUMENTS, height, width, operations, hash(key + GAMMA * ((uint64_t)number + 1)), 0};
+    if (uniform(&step) >= row[TFPIPE_STEP_P]) return 0;
+    DRAW[(int)row[0]](&step);
     return (int)(step.next - operations);
 }
 
