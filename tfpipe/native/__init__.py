@@ -62,7 +62,7 @@ class Core:
         address, number, count = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
         library.tfpipe_native_whole.argtypes = (*(address,) * 3, count, *(number,) * 3, *(address,) * 2)
         library.tfpipe_native_try.argtypes = (ctypes.c_char_p, count, number, number)
-        library.tfpipe_native_header.argtypes = (ctypes.c_char_p, count, address)
+        library.tfpipe_read_header.argtypes = (ctypes.c_char_p, count, address)
         library.tfpipe_native_orientation.argtypes = (ctypes.c_char_p, count)
         library.tfpipe_native_copy.argtypes = (address, address, count, *(number,) * 3, address)
         library.tfpipe_native_entries.argtypes = (ctypes.c_char_p, count, number, address, count)
@@ -108,7 +108,7 @@ class Core:
         None if the `start` of its file does not have the frame, or libjpeg might find another (crops.h).
         """
         numbers = (ctypes.c_int32 * 4)()
-        is_there = self._library.tfpipe_native_header(start, len(start), numbers)
+        is_there = self._library.tfpipe_read_header(start, len(start), numbers)
         return tuple(numbers) if is_there else None
 
     def orientation(self, exif: bytes) -> int:

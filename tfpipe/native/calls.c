@@ -46,11 +46,6 @@ EXPORT void tfpipe_native_whole(const uint8_t *const *jpegs, const int64_t *leng
     tfpipe_scratch_give(scratch);
 }
 
-/* Puts height, width, components and orientation into `numbers`: see tfpipe_read_header. Returns whether they are there. */
-EXPORT int tfpipe_native_header(const uint8_t *jpeg, int64_t length, struct tfpipe_header *numbers) {
-    return tfpipe_read_header(jpeg, (size_t)length, numbers);
-}
-
 /* Decodes a JPEG of height x width as a whole, without keeping its pixels. Returns 0 or TFPIPE_*. */
 EXPORT int tfpipe_native_try(const uint8_t *jpeg, int64_t length, int height, int width) {
     uint8_t pixel[3];

@@ -22,7 +22,7 @@ enum {
     MOST_OFFSET_BITS = 33,
     MOST_DC_BITS = 16,
     WORD_BITS = 57
-}; /* WORD_BITS: those of 8 bytes, from any of its first */
+}; /* WORD_BITS: of 8 bytes, from any bit of the first */
 _Static_assert((uint64_t)MAX_BYTES * 8 < 1ull << MOST_OFFSET_BITS && MOST_OFFSET_BITS <= WORD_BITS,
                "the offset of a file's last bit cannot be read");
 

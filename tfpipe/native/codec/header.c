@@ -12,11 +12,12 @@ static size_t read_number(const uint8_t *at, int bytes, int little) {
     return number;
 }
 
-/* Returns EXIF's orientation in an APP1 segment: 1 to 8, or 0 if the segment is none of EXIF (Exif 2.32, 4.5.4 and 4.6). */
-static int read_orientation(const uint8_t *at, const uint8_t *end) {
-    if (end - at < 6 || memcmp(at, "Exif\0", 6)) return 0;
-    at += 6;
-    const size_t size = (size_t)(end - at);
+/* Returns EXIF's orientation in what an APP1 segment holds: 1 to 8, or 0 if that is none of EXIF (Exif 2.32, 4.5.4 and
+ * 4.6). Python calls it, too. */
+EXPORT int tfpipe_native_orientation(const uint8_t *exif, int64_t length) {
+    if (length < 6 || memcmp(exif, "Exif\0", 6)) return 0;
+    const uint8_t *at = exif + 6;
+    const size_t size = (size_t)length - 6;
     const int little = size && at[0] == 'I';
     if (size < 8 || memcmp(at, little ? "II*" : "MM\0*", 4)) return 1;
     const size_t first = read_number(at + 4, 4, little);
@@ -215,7 +216,7 @@ static int read_segment(struct header *header, int marker, const uint8_t *at, co
         }
         return 0;
     case 0xe1:
-        if (!header->orientation) header->orientation = read_orientation(at, end);
+        if (!header->orientation) header->orientation = tfpipe_native_orientation(at, end - at);
         return 0;
     case 0xee:
         if (end - at >= 12 && !memcmp(at, "Adobe", 5)) header->adobe = at[11];
@@ -276,13 +277,8 @@ int jpeg_numbers(const uint8_t *jpeg, size_t length, struct tfpipe_header *heade
         const int application = marker >= 0xe0 && marker <= 0xef;
         if (!application && marker != 0xc4 && marker != 0xdb && marker != 0xdd && marker != 0xfe) return 0;
         if (segment < 2 || end - at - 2 < segment) return 0;
-        if (marker == 0xe1 && !orientation) orientation = read_orientation(at + 4, at + 2 + segment);
+        if (marker == 0xe1 && !orientation) orientation = tfpipe_native_orientation(at + 4, segment - 2);
         at += 2 + segment;
     }
     return 0;
-}
-
-/* Returns EXIF's orientation in what a JPEG's APP1 segment holds, 1 to 8; 0: it is none of EXIF. */
-EXPORT int tfpipe_native_orientation(const uint8_t *exif, int64_t length) {
-    return read_orientation(exif, exif + length);
 }
