@@ -68,12 +68,6 @@ static void put_bits(struct output *out, unsigned bits, int count) {
     }
 }
 
-static int symbols_of(int table) {
-    int count = 0;
-    for (int i = 0; i < 16; i++) count += COUNTS[table][i];
-    return count;
-}
-
 /* Annex C, Figures C.1 and C.2. */
 static void make_codes(struct codes *codes, int table) {
     *codes = (struct codes){0};
@@ -139,11 +133,12 @@ static void put_header(struct output *out, const struct frame *frame) {
         put(out, c);
     }
     for (int table = 0; table < (n > 1 ? 4 : 2); table++) {
+        const int symbols = (int)(table & 1 ? sizeof LUMA_AC : sizeof DC_SYMBOLS);
         put_u16(out, 0xffc4);
-        put_u16(out, 19 + symbols_of(table));
+        put_u16(out, 19 + symbols);
         put(out, (table & 1) << 4 | table >> 1);
         for (int i = 0; i < 16; i++) put(out, COUNTS[table][i]);
-        for (int i = 0; i < symbols_of(table); i++) put(out, SYMBOLS[table][i]);
+        for (int i = 0; i < symbols; i++) put(out, SYMBOLS[table][i]);
     }
     put_u16(out, 0xffda);
     put_u16(out, 6 + 2 * n);

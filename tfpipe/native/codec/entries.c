@@ -18,11 +18,8 @@
 
 enum { FORMAT = 1, SAMPLED = 1024, HEAD = 32, TAIL = 8 };
 enum { HASH = 0, CHECK = 8, KIND = 16, EVERY = 17, BITS = 18, LOWEST = 22, COUNT = 28 };
-enum {
-    MOST_OFFSET_BITS = 33,
-    MOST_DC_BITS = 16,
-    WORD_BITS = 57
-}; /* WORD_BITS: of 8 bytes, from any bit of the first */
+/* WORD_BITS: those of 8 bytes, from any of the first byte. */
+enum { MOST_OFFSET_BITS = 33, MOST_DC_BITS = 16, WORD_BITS = 57 };
 _Static_assert((uint64_t)MAX_BYTES * 8 < 1ull << MOST_OFFSET_BITS && MOST_OFFSET_BITS <= WORD_BITS,
                "the offset of a file's last bit cannot be read");
 

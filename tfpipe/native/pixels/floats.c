@@ -11,16 +11,11 @@ INLINE void look_up(uint8_t *out, const uint8_t *in, size_t pixels, int channels
 
 int tfpipe_floats(void *out, const uint8_t *in, size_t pixels, int channels, const void *table, int size) {
     if ((channels != 1 && channels != 3) || (size != 2 && size != 4)) return TFPIPE_ARGUMENT;
-    if (size == 4) {
-        if (channels == 3)
-            look_up(out, in, pixels, 3, table, 4);
-        else
-            look_up(out, in, pixels, 1, table, 4);
-    } else {
-        if (channels == 3)
-            look_up(out, in, pixels, 3, table, 2);
-        else
-            look_up(out, in, pixels, 1, table, 2);
+    switch (channels * size) {
+    case 3 * 4: look_up(out, in, pixels, 3, table, 4); break;
+    case 3 * 2: look_up(out, in, pixels, 3, table, 2); break;
+    case 1 * 4: look_up(out, in, pixels, 1, table, 4); break;
+    case 1 * 2: look_up(out, in, pixels, 1, table, 2); break;
     }
     return 0;
 }
