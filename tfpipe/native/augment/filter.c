@@ -85,18 +85,14 @@ AVX2 INLINE __m256i shifted(struct sums sums, int bits) {
     return _mm256_packs_epi32(_mm256_srai_epi32(sums.low, bits), _mm256_srai_epi32(sums.high, bits));
 }
 
-AVX2 INLINE __m256i words(const uint8_t *at) {
-    return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)at));
-}
-
 AVX2 void blur_rows_avx2(int16_t *out, const uint8_t *const *rows, int n, struct taps taps) {
     const uint8_t *const *middle = rows + taps.reach;
     for (int i = 0; i < n; i += 16) {
         struct sums sums = {_mm256_set1_epi32(1 << (ROWS_SHIFT - 1)), _mm256_set1_epi32(1 << (ROWS_SHIFT - 1))};
         for (int k = 0; k <= taps.reach; k += 2) {
-            __m256i near = words(middle[k] + i), far = _mm256_setzero_si256();
-            if (k > 0) near = _mm256_add_epi16(near, words(middle[-k] + i));
-            if (k < taps.reach) far = _mm256_add_epi16(words(middle[k + 1] + i), words(middle[-k - 1] + i));
+            __m256i near = load16(middle[k] + i), far = _mm256_setzero_si256();
+            if (k > 0) near = _mm256_add_epi16(near, load16(middle[-k] + i));
+            if (k < taps.reach) far = _mm256_add_epi16(load16(middle[k + 1] + i), load16(middle[-k - 1] + i));
             sums = add_products(sums, near, far, taps.weights + k);
         }
         _mm256_storeu_si256((__m256i *)(void *)(out + i), shifted(sums, ROWS_SHIFT));

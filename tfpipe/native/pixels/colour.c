@@ -22,15 +22,13 @@ void h2v2_plain(uint8_t *out, const uint8_t *near, const uint8_t *far, int sampl
     }
 }
 
-static uint8_t clamp(int value) { return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value); }
-
 void ycc_plain(uint8_t *out, const uint8_t *y, const uint8_t *cb, const uint8_t *cr, int n, int mirrored) {
     for (int i = 0; i < n; i++) {
         uint8_t *to = out + 3 * (mirrored ? n - 1 - i : i);
         int b = cb[i] - 128, r = cr[i] - 128;
-        to[0] = clamp(y[i] + ((91881 * r + 32768) >> 16));
-        to[1] = clamp(y[i] + ((-22554 * b - 46802 * r + 32768) >> 16));
-        to[2] = clamp(y[i] + ((116130 * b + 32768) >> 16));
+        to[0] = clip(y[i] + ((91881 * r + 32768) >> 16));
+        to[1] = clip(y[i] + ((-22554 * b - 46802 * r + 32768) >> 16));
+        to[2] = clip(y[i] + ((116130 * b + 32768) >> 16));
     }
 }
 
@@ -54,10 +52,6 @@ void rgb_to_gray(uint8_t *restrict out, const uint8_t *r, const uint8_t *g, cons
 }
 
 #if HAVE_AVX2
-AVX2 INLINE __m256i load16(const uint8_t *at) { /* 16 bytes as 16-bit values */
-    return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)at));
-}
-
 AVX2 INLINE __m256i triple(__m256i x) { return _mm256_add_epi16(x, _mm256_add_epi16(x, x)); }
 
 AVX2 void h2v2_avx2(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples) {
@@ -167,8 +161,6 @@ void h2v2_neon(uint8_t *out, const uint8_t *near, const uint8_t *far, int sample
     }
 }
 
-INLINE uint8x16_t turned(uint8x16_t x) { return vextq_u8(vrev64q_u8(x), vrev64q_u8(x), 8); }
-
 /* Eight pixels as 16-bit values, before they are clipped. */
 struct wide {
     int16x8_t red, green, blue;
@@ -199,7 +191,7 @@ INLINE void ycc_any(uint8_t *out, const uint8_t *y, const uint8_t *cb, const uin
         struct wide high = convert8(vget_high_u8(luma), vget_high_u8(blue), vget_high_u8(red));
         uint8x16x3_t rgb = {{clipped(low.red, high.red), clipped(low.green, high.green), clipped(low.blue, high.blue)}};
         if (mirrored)
-            for (int c = 0; c < 3; c++) rgb.val[c] = turned(rgb.val[c]);
+            for (int c = 0; c < 3; c++) rgb.val[c] = reversed(rgb.val[c]);
         int count = n - i < 16 ? n - i : 16;
         uint8_t last[48], *to = out + 3 * (mirrored ? n - i - count : i);
         vst3q_u8(count < 16 ? last : to, rgb);

@@ -25,8 +25,6 @@ void sum_plain(int16_t *out, const uint8_t *const *rows, const int16_t *weights,
     }
 }
 
-INLINE uint8_t clip(int level) { return (uint8_t)(level < 0 ? 0 : level > 255 ? 255 : level); }
-
 INLINE void filter_any(uint8_t *out, const int16_t *row, const struct axis *axis, int shift, int channels) {
     const int taps = axis->taps;
     const int16_t *weights = axis->weights;
@@ -76,9 +74,8 @@ AVX2 void mirror_avx2(uint8_t *restrict out, const uint8_t *restrict in, int n, 
     for (; n > 0; n--, out += 3) memcpy(out, in + 3 * (n - 1), 3);
 }
 
-AVX2 INLINE __m256i scaled(const uint8_t *at) { /* 16 bytes with 7 fractional bits */
-    return _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)at)), 7);
-}
+/* Returns 16 bytes with 7 fractional bits. */
+AVX2 INLINE __m256i scaled(const uint8_t *at) { return _mm256_slli_epi16(load16(at), 7); }
 
 AVX2 void blend_avx2(int16_t *out, const uint8_t *a, const uint8_t *b, int n, int weight) {
     __m256i share = _mm256_set1_epi16((short)weight); /* below 1 << 15 */
@@ -233,8 +230,6 @@ AVX2 void sum_avx2(int16_t *out, const uint8_t *const *rows, const int16_t *weig
     }
 }
 #elif HAVE_NEON
-INLINE uint8x16_t reversed(uint8x16_t x) { return vextq_u8(vrev64q_u8(x), vrev64q_u8(x), 8); }
-
 void mirror_neon(uint8_t *restrict out, const uint8_t *restrict in, int n, int channels) {
     for (; channels == 1 && n >= 16; n -= 16, out += 16) vst1q_u8(out, reversed(vld1q_u8(in + n - 16)));
     for (; channels == 3 && n >= 16; n -= 16, out += 48) {

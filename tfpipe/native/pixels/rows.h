@@ -3,6 +3,16 @@
 
 #include "../base.h"
 
+INLINE uint8_t clip(int level) { return (uint8_t)(level < 0 ? 0 : level > 255 ? 255 : level); }
+
+#if HAVE_AVX2
+AVX2 INLINE __m256i load16(const uint8_t *at) { /* 16 bytes as 16-bit values */
+    return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)at));
+}
+#elif HAVE_NEON
+INLINE uint8x16_t reversed(uint8x16_t x) { return vextq_u8(vrev64q_u8(x), vrev64q_u8(x), 8); }
+#endif
+
 /* Upsampling of a row: near[-1] and near[samples], and the same of far, are readable. Vector code reads and writes up
  * to PAD bytes beyond. The bias of h1v2 is 1 for an upper row, 2 for a lower one. */
 typedef void upsample_row(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples);
