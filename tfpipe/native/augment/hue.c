@@ -39,39 +39,49 @@ void hue_plain(uint8_t *pixels, int n, float shift) {
 }
 
 #if HAVE_AVX2 || HAVE_NEON
-/* Vectors of floats, which compilers have the operators of; a mask's lanes are 0 or -1. */
+/* Vectors of floats, which compilers have the operators of; a mask's lanes are 0 or -1. Levels are loaded as [0, 1]. */
 #if HAVE_AVX2
 #define VECTOR AVX2 INLINE
 typedef __m256 floats;
 typedef int32_t mask __attribute__((vector_size(32)));
+typedef uint8_t level;
 VECTOR floats larger_of(floats a, floats b) { return _mm256_max_ps(a, b); }
 VECTOR floats smaller_of(floats a, floats b) { return _mm256_min_ps(a, b); }
 VECTOR floats whole(floats x) { return _mm256_floor_ps(x); }
 VECTOR floats pick(floats no, floats yes, mask chosen) { return _mm256_blendv_ps(no, yes, (floats)chosen); }
+
+VECTOR floats load_levels(const level *at) {
+    __m256i levels = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at));
+    return _mm256_cvtepi32_ps(levels) * (1 / 255.0f);
+}
+
+VECTOR void store_levels(level *at, floats values) {
+    __m256i levels = _mm256_cvttps_epi32(values * 255.999f);
+    __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(levels), _mm256_extracti128_si256(levels, 1));
+    _mm_storel_epi64((__m128i *)(void *)at, _mm_packus_epi16(words, words));
+}
 #else
 #define VECTOR INLINE
 typedef float32x4_t floats;
 typedef int32_t mask __attribute__((vector_size(16)));
+typedef uint16_t level;
 VECTOR floats larger_of(floats a, floats b) { return vmaxq_f32(a, b); }
 VECTOR floats smaller_of(floats a, floats b) { return vminq_f32(a, b); }
 VECTOR floats whole(floats x) { return vcvtq_f32_s32(vcvtq_s32_f32(x)); } /* of what is not negative */
 VECTOR floats pick(floats no, floats yes, mask chosen) { return vbslq_f32((uint32x4_t)chosen, yes, no); }
+VECTOR floats load_levels(const level *at) { return vcvtq_f32_u32(vmovl_u16(vld1_u16(at))) * (1 / 255.0f); }
+VECTOR void store_levels(level *at, floats values) { vst1_u16(at, vmovn_u32(vcvtq_u32_f32(values * 255.999f))); }
 #endif
-
-/* Pixels, one in each lane, of [0, 1]. */
-struct colours {
-    floats red, green, blue;
-};
 
 VECTOR floats unit_of(floats x) { return smaller_of(larger_of(x, (floats){0}), (floats){0} + 1); }
 
 /* Returns the hue, in sextants of [0, 6), turned by a shift; see turn_pixel. */
-VECTOR floats turned(struct colours in, floats most, floats divisor, float shift) {
+VECTOR floats turned(floats r, floats g, floats b, floats most, floats divisor, float shift) {
     const floats zero = {0}, one = zero + 1;
-    floats to_r = (most - in.red) / divisor, to_g = (most - in.green) / divisor, to_b = (most - in.blue) / divisor;
+    floats to_r = (most - r) / divisor, to_g = (most - g) / divisor, to_b = (most - b) / divisor;
     floats hue = to_g + 4 - to_r;
-    hue = pick(hue, to_r + 2 - to_b, most == in.green);
-    hue = pick(hue, to_b - to_g, most == in.red);
+    hue = pick(hue, to_r + 2 - to_b, most == g);
+    hue = pick(hue, to_b - to_g, most == r);
     hue = hue * (1 / 6.0f) + 1;
     hue = hue - whole(hue) + shift;
     hue += pick(zero, one, hue < zero);
@@ -79,20 +89,21 @@ VECTOR floats turned(struct colours in, floats most, floats divisor, float shift
     return hue * 6;
 }
 
-VECTOR struct colours turn(struct colours in, float shift) {
-    const floats zero = {0}, one = zero + 1;
-    floats most = larger_of(larger_of(in.red, in.green), in.blue);
-    floats spread = most - smaller_of(smaller_of(in.red, in.green), in.blue);
+/* Turns a vector of pixels of three planes. */
+VECTOR void turn(level *red, level *green, level *blue, float shift) {
+    const floats zero = {0}, one = zero + 1, r = load_levels(red), g = load_levels(green), b = load_levels(blue);
+    floats most = larger_of(larger_of(r, g), b);
+    floats spread = most - smaller_of(smaller_of(r, g), b);
     mask colour = spread > zero;
     floats saturation = spread / pick(one, most, colour);
-    floats hue = turned(in, most, pick(one, spread, colour), shift), sextant = whole(hue);
+    floats hue = turned(r, g, b, most, pick(one, spread, colour), shift), sextant = whole(hue);
     floats product = saturation * (hue - sextant), rest = one - saturation;
     floats q = unit_of((one - product) * most), t = unit_of((product + rest) * most), p = unit_of(rest * most);
     mask is0 = sextant == zero, is1 = sextant == zero + 1, is2 = sextant == zero + 2;
     mask is3 = sextant == zero + 3, is4 = sextant == zero + 4, is5 = sextant == zero + 5;
-    return (struct colours){pick(pick(pick(p, q, is1), t, is4), most, is0 | is5),
-                            pick(pick(pick(p, q, is3), t, is0), most, is1 | is2),
-                            pick(pick(pick(p, q, is5), t, is2), most, is3 | is4)};
+    store_levels(red, pick(pick(pick(p, q, is1), t, is4), most, is0 | is5));
+    store_levels(green, pick(pick(pick(p, q, is3), t, is0), most, is1 | is2));
+    store_levels(blue, pick(pick(pick(p, q, is5), t, is2), most, is3 | is4));
 }
 #endif
 
@@ -124,52 +135,24 @@ AVX2 void luma_avx2(uint8_t *out, const uint8_t *in, int n) {
     luma_plain(out, in, n);
 }
 
-AVX2 INLINE floats load_levels(const uint8_t *at) {
-    __m256i levels = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at));
-    return _mm256_cvtepi32_ps(levels) * (1 / 255.0f);
-}
-
-AVX2 INLINE void store_levels(uint8_t *at, floats values) {
-    __m256i levels = _mm256_cvttps_epi32(values * 255.999f);
-    __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(levels), _mm256_extracti128_si256(levels, 1));
-    _mm_storel_epi64((__m128i *)(void *)at, _mm_packus_epi16(words, words));
-}
-
 AVX2 void hue_avx2(uint8_t *pixels, int n, float shift) {
     for (; n >= 32; n -= 32, pixels += 96) {
         union {
             struct planes planes;
-            uint8_t bytes[3][32];
+            level bytes[3][32];
         } block = {load_planes(pixels)};
-        for (int i = 0; i < 32; i += 8) {
-            struct colours in = {load_levels(block.bytes[0] + i), load_levels(block.bytes[1] + i),
-                                 load_levels(block.bytes[2] + i)};
-            struct colours out = turn(in, shift);
-            store_levels(block.bytes[0] + i, out.red);
-            store_levels(block.bytes[1] + i, out.green);
-            store_levels(block.bytes[2] + i, out.blue);
-        }
+        for (int i = 0; i < 32; i += 8) turn(block.bytes[0] + i, block.bytes[1] + i, block.bytes[2] + i, shift);
         store_planes(pixels, block.planes);
     }
     hue_plain(pixels, n, shift);
 }
 #elif HAVE_NEON
-INLINE floats load_levels(const uint16_t *at) { return vcvtq_f32_u32(vmovl_u16(vld1_u16(at))) * (1 / 255.0f); }
-
-INLINE void store_levels(uint16_t *at, floats values) { vst1_u16(at, vmovn_u32(vcvtq_u32_f32(values * 255.999f))); }
-
 void hue_neon(uint8_t *pixels, int n, float shift) {
     for (; n >= 8; n -= 8, pixels += 24) {
-        uint16_t planes[3][8];
+        level planes[3][8];
         uint8x8x3_t rgb = vld3_u8(pixels);
         for (int c = 0; c < 3; c++) vst1q_u16(planes[c], vmovl_u8(rgb.val[c]));
-        for (int i = 0; i < 8; i += 4) {
-            struct colours in = {load_levels(planes[0] + i), load_levels(planes[1] + i), load_levels(planes[2] + i)};
-            struct colours out = turn(in, shift);
-            store_levels(planes[0] + i, out.red);
-            store_levels(planes[1] + i, out.green);
-            store_levels(planes[2] + i, out.blue);
-        }
+        for (int i = 0; i < 8; i += 4) turn(planes[0] + i, planes[1] + i, planes[2] + i, shift);
         for (int c = 0; c < 3; c++) rgb.val[c] = vmovn_u16(vld1q_u16(planes[c]));
         vst3_u8(pixels, rgb);
     }
