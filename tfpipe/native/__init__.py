@@ -16,7 +16,7 @@ import numpy as np
 from tfpipe.errors import ConfigError
 
 CORE, OPS = "_core*.so", "_ops*.so"
-VERSION = 20  # TFPIPE_VERSION of crops.h
+VERSION = 21  # TFPIPE_VERSION of crops.h
 # setup.py has the same remedy.
 REMEDY = "install a wheel of tfpipe, or install it again with a C compiler (cc) on PATH"
 DAMAGED = 2  # TFPIPE_DAMAGED of crops.h
