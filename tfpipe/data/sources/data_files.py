@@ -3,10 +3,12 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
 
 from tfpipe.config import Remote, SourceConfig
 from tfpipe.data.catalog.class_folders import BySplit
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, as_path
+from tfpipe.data.sources.source import BaseSource
 from tfpipe.errors import ConfigError
 from tfpipe.util.ledger import Ledger
 
@@ -24,19 +26,16 @@ def check_split(split: str) -> None:
         raise ConfigError(f'no data for split "{split}": it must be "train" or "test"')
 
 
-def ends_with(suffixes: tuple[str, ...]) -> Callable[[str], bool]:
-    """Returns the test whether a file's name ends with one of `suffixes`, and not as an index's."""
-    return lambda name: name.lower().endswith(suffixes) and not name.endswith(INDEX)
-
-
 def data_files(source: SourceConfig, split: str, remote: Remote, is_data: Callable[[str], bool]) -> Sequence[AnyPath]:
-    """Returns the files of a split, those in a folder by their names; see names_of.
+    """Returns the files of a split, those in a folder by their names (catalog/class_folders.py), sorted.
 
     `path` is a file of training data, a folder, or a URL of a file, of a pattern of files or, in an object store, of a
-    folder; `test_path` may name the test data. `remote` says how to reach URLs. Raises ConfigError as names_of does,
-    and FetchError.
+    folder; `test_path` may name the test data. `remote` says how to reach URLs. Files of the split NEITHER lie next to
+    the others, and are not used. Raises FetchError, and ConfigError if a split is not clear, and `test_path` does not
+    say where the test data is.
     """
-    elsewhere = split == "test" and source.test_path is not None
+    apart = source.test_path is not None
+    elsewhere = split == "test" and apart
     path = source.test_path if elsewhere else source.path
     assert path is not None, "the config is checked"
     folder, named = as_path(path, remote), split == "train" or elsewhere
@@ -48,7 +47,10 @@ def data_files(source: SourceConfig, split: str, remote: Remote, is_data: Callab
         names = os.listdir(folder)
     else:
         return [folder] if named and folder.is_file() else []
-    return [folder / name for name in names_of(filter(is_data, names), source, split)]
+    by_split = BySplit.of(name for name in names if name[0] != "." and is_data(name))
+    if split == NEITHER:
+        return [] if apart else [folder / name for name in by_split.unused()]
+    return [folder / name for name in (by_split.training(apart) if split == "train" else by_split.testing(apart))]
 
 
 def expanded(url: str) -> list[str]:
@@ -63,32 +65,53 @@ def expanded(url: str) -> list[str]:
     ]
 
 
-def names_of(names: Iterable[str], source: SourceConfig, split: str) -> list[str]:
-    """Returns those data files of a folder that are of a split by their names (catalog/class_folders.py), sorted.
+class DataFiles(BaseSource):
+    """Images in files that are of a split by their names."""
 
-    Those of the split NEITHER lie next to the others, and are not used. Raises ConfigError if a split is not clear, and
-    `test_path` does not say where the test data is.
-    """
-    by_split = BySplit.of(name for name in names if name[0] != ".")
-    apart = source.test_path is not None
-    if split == NEITHER:
-        return [] if apart else by_split.unused()
-    return by_split.training(apart) if split == "train" else by_split.testing(apart)
+    noun: ClassVar[str]
+    """Name of a file for messages, e.g. "table"."""
+    suffixes: ClassVar[tuple[str, ...]]
+    """Ends of the names of the files, in lower case."""
 
+    def expected(self, split: str) -> str:
+        """Returns the names that files of a split have, for messages."""
+        return " or ".join(f"*{suffix}" for suffix in self.suffixes)
 
-def not_used(files: Sequence[AnyPath]) -> Ledger:
-    """Returns a ledger with the files of the split NEITHER."""
-    ledger = Ledger()
-    ledger.add_all("files of no split", files)
-    return ledger
+    def is_data(self, name: str) -> bool:
+        """Returns whether a file is data by its name."""
+        return name.lower().endswith(self.suffixes) and not name.endswith(INDEX)
 
+    def found(self, split: str) -> Sequence[AnyPath]:
+        """Returns the files of a split by their names, sorted; none if there is none."""
+        return data_files(self.about, split, self.config.remote, self.is_data)
 
-def check_files(files: Sequence[object], source: SourceConfig, split: str, kind: str, expected: str) -> None:
-    """Raises ConfigError if there are no `files` of a split, `kind` being the name of one: "table"."""
-    if not files:
-        path = source.test_path if split == "test" and source.test_path is not None else source.path
-        raise ConfigError(
-            f"data.source: there is no {split} {kind} in {path}; expected {expected}. Names with the word train, or "
-            "with the name of no split if there are none of these, are training data; those with val, valid or "
-            "validation, else those with test, are test data; data.source.test_path names test data of another place"
-        )
+    def files(self, split: str) -> Sequence[AnyPath]:
+        """Returns the files that a split is read from."""
+        return self.found(split)
+
+    def checked(self, split: str) -> Sequence[AnyPath]:
+        """Returns the files that a split is read from; raises ConfigError if there is none, or one is missing."""
+        files = self.files(split)
+        if not files:
+            source = self.about
+            path = source.test_path if split == "test" and source.test_path is not None else source.path
+            raise ConfigError(
+                f"data.source: there is no {split} {self.noun} in {path}; expected {self.expected(split)}. Names with "
+                "the word train, or with the name of no split if there are none of these, are training data; those "
+                "with val, valid or validation, else those with test, are test data; data.source.test_path names test "
+                "data of another place"
+            )
+        return files
+
+    def has_test(self) -> bool:
+        return bool(self.files("test"))
+
+    def check(self, test: bool = False) -> None:
+        for split in ("train", "test") if test and self.about.test_path is not None else ("train",):
+            self.checked(split)
+
+    def unused(self) -> Ledger:
+        """Returns a ledger with the files that are of no split."""
+        ledger = Ledger()
+        ledger.add_all("files of no split", self.found(NEITHER))
+        return ledger

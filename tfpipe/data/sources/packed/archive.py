@@ -23,7 +23,7 @@ from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
 from tfpipe.data.catalog.table import TableStore, catalog_folders
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.catalogs import Classes, catalog_of
-from tfpipe.data.sources.data_files import NEITHER, check_files, data_files, ends_with
+from tfpipe.data.sources.data_files import NEITHER, data_files
 from tfpipe.data.sources.packed.archive_boxes import with_box_file
 from tfpipe.data.sources.packed.members import Member, read_member, size_of, tar_members, zip_members
 from tfpipe.data.sources.packed.scan import THREADS, ScannedRows, ScannedSource, rows_of
@@ -48,25 +48,28 @@ class Archive(ScannedSource):
     kind = "archives"
     # Scans of 0.1, "archive", took files of operating systems for images.
     stored_as = "archives"
+    noun, suffixes = "archive", (*TAR, *ZIP)
 
-    def shards_of(self, split: str) -> Sequence[AnyPath]:
+    def is_data(self, name: str) -> bool:
+        return super().is_data(name) or name.lower().endswith(COMPRESSED)
+
+    def found(self, split: str) -> Sequence[AnyPath]:
+        return [path for path in super().found(split) if not holds_no_images(path)]
+
+    def files(self, split: str) -> Sequence[AnyPath]:
         """Returns the archives of a split; without any for test data, those in whose folders they may be."""
-        archives = [path for path in self._files(split, *TAR, *ZIP, *COMPRESSED) if not holds_no_images(path)]
+        archives = self.found(split)
         if not archives and split == "test" and self.about.test_path is None:
-            return self.shards_of("train")
+            return self.files("train")
         return archives
 
-    def _files(self, split: str, *suffixes: str) -> Sequence[AnyPath]:
-        return data_files(self.about, split, self.config.remote, ends_with(suffixes))
-
     def has_test(self) -> bool:
-        if not self.shards_of("test") or self._apart:
-            return bool(self.shards_of("test"))
+        if not self.files("test") or self._apart:
+            return bool(self.files("test"))
         return bool(self._choose(self._all("test", World()), "test").kept.any())
 
     def checked(self, split: str) -> Sequence[AnyPath]:
-        shards = self.shards_of(split)
-        check_files(shards, self.about, split, "archive", "*.tar or *.zip")
+        shards = super().checked(split)
         for path in shards:
             if path.name.lower().endswith(COMPRESSED):
                 raise ConfigError(
@@ -76,7 +79,7 @@ class Archive(ScannedSource):
         return shards
 
     def scan(self, path: Any, size: int, ledger: Ledger) -> Rows:
-        alone = len(self.shards_of("train")) == 1
+        alone = len(self.files("train")) == 1
         return scan_archive(path, size, ledger, turn=self.config.turn, show=alone)
 
     def load(self, split: str, world: World) -> tuple[Catalog, Shards]:
@@ -116,7 +119,7 @@ class Archive(ScannedSource):
     @property
     def _apart(self) -> bool:
         """Whether test data lies in archives of its own."""
-        return self.about.test_path is not None or self.shards_of("test") != self.shards_of("train")
+        return self.about.test_path is not None or self.files("test") != self.files("train")
 
     def _all(self, split: str, world: World) -> ScannedRows:
         """Returns the images of the archives that hold a split, of other splits too."""
@@ -124,7 +127,9 @@ class Archive(ScannedSource):
 
     def unused(self) -> Ledger:
         ledger = super().unused()
-        files = {path for split in ("train", "test", NEITHER) for path in self._files(split, *COMPRESSED)}
+        source, remote, is_compressed = self.about, self.config.remote, lambda name: name.lower().endswith(COMPRESSED)
+        splits = ("train", "test", NEITHER)
+        files = {path for split in splits for path in data_files(source, split, remote, is_compressed)}
         unread = sorted(path.name for path in filter(holds_no_images, files))
         ledger.add_all("archives of no images by their names", unread)
         return ledger

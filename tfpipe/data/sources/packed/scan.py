@@ -10,7 +10,7 @@ import numpy as np
 
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders
-from tfpipe.data.sources.data_files import NEITHER, not_used
+from tfpipe.data.sources.data_files import DataFiles
 from tfpipe.data.sources.packed.members import Member
 from tfpipe.data.sources.packed.shards import Deflated, Records, Shards
 from tfpipe.data.sources.packed.stored import Stored
@@ -54,21 +54,13 @@ class ScannedRows(NamedTuple):
 Stamped = list[tuple[AnyPath, Stamp]]
 
 
-class ScannedSource(Stored):
-    """Images in shards that other tools wrote; a kind has to define three methods, and `load`."""
+class ScannedSource(DataFiles, Stored):
+    """Images in shards that other tools wrote; a kind has to define `scan` and `load`."""
 
     kind: ClassVar[str]
     """Name of the shards for messages, e.g. "TFRecords"."""
     stored_as: ClassVar[str]
     """Kind of the stored table."""
-
-    @abstractmethod
-    def shards_of(self, split: str) -> Sequence[AnyPath]:
-        """Returns the shards of a split, sorted; none if there is none."""
-
-    @abstractmethod
-    def checked(self, split: str) -> Sequence[AnyPath]:
-        """Returns the shards of a split; raises ConfigError if there is none, or one is missing."""
 
     @abstractmethod
     def scan(self, path: Any, size: int, ledger: Ledger) -> Rows:
@@ -85,16 +77,6 @@ class ScannedSource(Stored):
     def typed(self, rows: Rows) -> Rows:
         """Gives further columns their types, once all shards are scanned; raises ConfigError if one has none."""
         return rows
-
-    def has_test(self) -> bool:
-        return bool(self.shards_of("test"))
-
-    def check(self, test: bool = False) -> None:
-        for split in ("train", "test") if test and self.about.test_path is not None else ("train",):
-            self.checked(split)
-
-    def unused(self) -> Ledger:
-        return not_used(self.shards_of(NEITHER))
 
     def scanned(self, split: str, world: World) -> ScannedRows:
         """Returns the images of a split: maps the stored scan, or makes it with all ranks together.

@@ -15,7 +15,7 @@ from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.catalogs import Classes, catalog_of
-from tfpipe.data.sources.data_files import RECORDS, check_files, data_files
+from tfpipe.data.sources.data_files import RECORDS
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, parse_example
 from tfpipe.data.sources.packed.manifest import PREFIX
 from tfpipe.data.sources.packed.members import Member
@@ -39,15 +39,16 @@ class TfRecords(ScannedSource):
 
     kind = "TFRecords"
     stored_as = "tfrecord"
+    noun = "TFRecord file"
 
-    def shards_of(self, split: str) -> Sequence[AnyPath]:
-        """Returns the TFRecord files of `split`, sorted: train-00000-of-01024 ...; see data_files."""
-        return data_files(self.about, split, self.config.remote, lambda name: SHARD.search(name) is not None)
+    def expected(self, split: str) -> str:
+        return f"{PREFIX[split]}-*-of-*, as TFRecords of ImageNet are named, or one of *{' *'.join(RECORDS)}"
+
+    def is_data(self, name: str) -> bool:
+        return SHARD.search(name) is not None
 
     def checked(self, split: str) -> Sequence[AnyPath]:
-        shards = self.shards_of(split)
-        expected = f"{PREFIX[split]}-*-of-*, as TFRecords of ImageNet are named, or one of *{' *'.join(RECORDS)}"
-        check_files(shards, self.about, split, "TFRecord file", expected)
+        shards = super().checked(split)
         match = SHARD.search(shards[0].name)
         if match is not None and match[1] and len(shards) != int(match[1]):
             pattern = f"{shards[0].name[: match.start()]}-*-of-{match[1]}"

@@ -20,7 +20,6 @@ from tfpipe.data.catalog.labels import label_text
 from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
 from tfpipe.data.catalog.types import ROUNDED, Catalog, first_rounded
 from tfpipe.data.sources.catalogs import catalog_of, classes_of
-from tfpipe.data.sources.data_files import check_files, data_files, ends_with
 from tfpipe.data.sources.packed.members import Member, read_member, size_of, tar_members
 from tfpipe.data.sources.packed.scan import ScannedRows, ScannedSource, rows_of
 from tfpipe.data.sources.packed.shards import Shards
@@ -30,7 +29,6 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.ledger import Ledger
 
-TAR = (".tar",)
 # Keys of data.source.columns that a scan depends on.
 COLUMNS = ("label", "boxes", "box_labels", "box_format", "box_unit", "mask", "extra")
 # Columns of a scan: where masks are, 0 for none.
@@ -59,11 +57,7 @@ class WebDataset(ScannedSource):
 
     kind = "tar shards"
     stored_as = "tar"
-
-    def checked(self, split: str) -> Sequence[AnyPath]:
-        shards = self.shards_of(split)
-        check_files(shards, self.about, split, "shard", "*.tar")
-        return shards
+    noun, suffixes = "shard", (".tar",)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -110,9 +104,6 @@ class WebDataset(ScannedSource):
                 f"PNG of its name with the ending .{ending}; data.source.columns.mask is the ending without .png"
             )
         return FileList.of(f"{split_name(name)[0]}.{ending}" for name in rows.names)
-
-    def shards_of(self, split: str) -> Sequence[AnyPath]:
-        return data_files(self.about, split, self.config.remote, ends_with(TAR))
 
     def _rows(self, images: ScannedRows) -> Rows:
         if not images.rows.names:

@@ -82,9 +82,10 @@ class InMemory(Table):
     def check(self, test: bool = False) -> None:
         pass
 
-    def _check_split(self, split: str) -> None:
-        if not self.tables(split):
+    def checked(self, split: str) -> Sequence[AnyPath]:
+        if not self.files(split):
             raise ConfigError(f"there is no {split} data in {self.display_name}")
+        return self.files(split)
 
     def found(self, split: str) -> Sequence[Path]:
         shared = split == "test" and self.about.test_share is not None

@@ -16,7 +16,7 @@ from tfpipe.data.catalog.paths import FileList, is_url
 from tfpipe.data.catalog.types import Catalog, TextColumn
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.catalogs import apply_settings, catalog_of, classes_of
-from tfpipe.data.sources.data_files import NEITHER, check_files, check_split, data_files, ends_with, not_used
+from tfpipe.data.sources.data_files import DataFiles, check_split
 from tfpipe.data.sources.files import kind_of, storage_of
 from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.packed.stored import ShardSplit
@@ -37,31 +37,24 @@ from tfpipe.util.ledger import Ledger
 logger = logging.getLogger(__name__)
 
 
-class Table(BaseSource):
+class Table(DataFiles):
     """Images that a table names, or holds."""
 
     refused: ClassVar[dict[str, str]] = {
         **BaseSource.refused,
         "index": "data.source names a table, which has the boxes: it needs no index",
     }
+    noun = "table"
     suffixes: ClassVar[tuple[str, ...]] = tuple(FORMATS)
 
     @property
     def display_name(self) -> str:
         return str(self.about.path)
 
-    def has_test(self) -> bool:
-        return bool(self.tables("test"))
+    def expected(self, split: str) -> str:
+        return f"a file, or a folder of them, that ends with {' or '.join(self.suffixes)}"
 
-    def check(self, test: bool = False) -> None:
-        for split in ("train", "test") if test and self.about.test_path is not None else ("train",):
-            self._check_split(split)
-
-    def _check_split(self, split: str) -> None:
-        expected = f"a file, or a folder of them, that ends with {' or '.join(self.suffixes)}"
-        check_files(self.tables(split), self.about, split, "table", expected)
-
-    def tables(self, split: str) -> Sequence[AnyPath]:
+    def files(self, split: str) -> Sequence[AnyPath]:
         """Returns the files of a split, which may be behind URLs.
 
         Raises ConfigError if they have several formats, as copies of the same rows do.
@@ -77,14 +70,10 @@ class Table(BaseSource):
             )
         return tables
 
-    def found(self, split: str) -> Sequence[AnyPath]:
-        """Returns the files of a split, with those of further endings."""
-        return data_files(self.about, split, self.config.remote, ends_with(self.suffixes))
-
-    def _not_used(self) -> Ledger:
+    def unused(self) -> Ledger:
         """Returns a ledger with the tables of no split, and files of further endings."""
-        notes = [path for path in self.found("train") if path not in self.tables("train")]
-        ledger = not_used(self.found(NEITHER))
+        notes = [path for path in self.found("train") if path not in self.files("train")]
+        ledger = super().unused()
         ledger.add_all(f"files that end in {' or '.join(FURTHER)} next to tables of another end", notes)
         return ledger
 
@@ -105,9 +94,8 @@ class Table(BaseSource):
 
     def _listed(self, split: str) -> Sequence[AnyPath]:
         """Returns the files of a split; raises ConfigError if there are none, or no training data."""
-        self._check_split("train")
-        self._check_split(split)
-        return self.tables(split)
+        self.checked("train")
+        return self.checked(split)
 
     def _open(self, split: str, paths: Sequence[AnyPath], files: CopiedFiles, world: World) -> Split:
         tables, name = files.paths, str(paths[0].parent if len(paths) > 1 else paths[0])
@@ -129,7 +117,7 @@ class Table(BaseSource):
         classes = classes_of(self.config, train, self.display_name)
         catalog = catalog_of(self.config, split, rows, classes, name)
         if split == "train":
-            catalog.ledger.update(world.from_rank0(self._not_used))
+            catalog.ledger.update(world.from_rank0(self.unused))
         masks = FileList.of(rows.more["mask"].tolist()) if "mask" in rows.more and not stored else None
         values = {name: _column(values) for name, values in rows.more.items() if name != "mask"}
         catalog = replace(catalog, masks=masks, values=values, version=files.version, display_name=self.display_name)
