@@ -155,9 +155,7 @@ def _any_in_parquet(path: Path, column: str) -> bool:
     with pq.ParquetFile(path) as file:
         if not is_of_bytes(file.schema_arrow, column):
             return False
-        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
-        chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
-        chunks = [chunk for chunk in chunks if is_below(chunk.path_in_schema, leaf_of(file.schema_arrow, column))]
+        chunks = chunks_of(file, [leaf_of(file.schema_arrow, column)])
         counted = [chunk.statistics for chunk in chunks if chunk.is_stats_set and chunk.statistics.has_null_count]
         nulls = sum(statistics.null_count for statistics in counted)
         return len(counted) < len(chunks) or nulls < file.metadata.num_rows or not file.metadata.num_rows
@@ -168,9 +166,11 @@ def leaf_of(schema: pa.Schema, column: str) -> str:
     return f"{column}.bytes" if pa.types.is_struct(schema.field(column).type) else column
 
 
-def is_below(path: str, leaf: str) -> bool:
-    """Returns whether a path within a Parquet file is that of a column, or of the elements of its lists."""
-    return path == leaf or path.startswith(f"{leaf}.")
+def chunks_of(file: pq.ParquetFile, columns: Sequence[str]) -> list[pq.ColumnChunkMetaData]:
+    """Returns the parts of columns, or of the elements of their lists, by row group; columns are paths in the file."""
+    groups = map(file.metadata.row_group, range(file.num_row_groups))
+    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+    return [chunk for chunk in chunks if f"{chunk.path_in_schema}.".startswith(tuple(f"{name}." for name in columns))]
 
 
 def bytes_of(path: Path, column: str) -> Iterator[pa.Array]:

@@ -26,7 +26,7 @@ from tfpipe.data.sources.remote.cache import BlockKey, Cache
 from tfpipe.data.sources.remote.copies import CopiedFiles, Parts
 from tfpipe.data.sources.remote.url_path import UrlFile, UrlPath
 from tfpipe.data.sources.tables.contents import byte_ranges
-from tfpipe.data.sources.tables.formats import arrow_values, columns_but_bytes, is_below, leaf_of
+from tfpipe.data.sources.tables.formats import arrow_values, chunks_of, columns_but_bytes, leaf_of
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.util.locks import waiting_lock
@@ -66,7 +66,7 @@ def _write(file: IO[bytes], url: UrlPath, size: int, texts: Sequence[str], image
     _write_at(file, 0, head)
     _write_at(file, at, tail)
     with suppress(pa.ArrowInvalid), pq.ParquetFile(file.name) as parquet:
-        spans = _other_chunks(parquet, texts, images)
+        spans = [*map(_chunk_span, chunks_of(parquet, columns_but_bytes(parquet.schema_arrow, texts, images)))]
         for (start, _), data in zip(spans, url.spans(spans), strict=True):
             _write_at(file, start, data)
 
@@ -83,14 +83,6 @@ def _chunk_span(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
     if chunk.has_dictionary_page and chunk.dictionary_page_offset:
         start = min(start, chunk.dictionary_page_offset)
     return start, start + chunk.total_compressed_size
-
-
-def _other_chunks(parquet: pq.ParquetFile, texts: Sequence[str], images: str) -> list[tuple[int, int]]:
-    """Returns the spans of all columns that formats.read_table reads."""
-    names = columns_but_bytes(parquet.schema_arrow, texts, images)
-    groups = map(parquet.metadata.row_group, range(parquet.num_row_groups))
-    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
-    return [_chunk_span(chunk) for chunk in chunks if any(is_below(chunk.path_in_schema, name) for name in names)]
 
 
 class _Groups(NamedTuple):
@@ -191,18 +183,16 @@ def _groups_of(copies: Sequence[Path], column: str) -> _Groups:
     rows, groups, size = [0], [], 0
     for file, path in enumerate(copies):
         with pq.ParquetFile(path) as parquet:
-            leaf = leaf_of(parquet.schema_arrow, column)
-            for number, group in enumerate(map(parquet.metadata.row_group, range(parquet.num_row_groups))):
-                chunks = map(group.column, range(group.num_columns))
-                (chunk,) = (chunk for chunk in chunks if is_below(chunk.path_in_schema, leaf))
+            for number, chunk in enumerate(chunks_of(parquet, [leaf_of(parquet.schema_arrow, column)])):
+                count = parquet.metadata.row_group(number).num_rows
                 nulls = chunk.statistics.null_count if chunk.is_stats_set else 0
                 if nulls:
                     raise ConfigError(
-                        f"data.source: {path}: {nulls} of {group.num_rows} rows of row group {number} have no bytes in "
-                        f'the column "{column}": a table holds the bytes of all its images, or of none and their '
-                        "paths; make two tables of it"
+                        f"data.source: {path}: {nulls} of {count} rows of row group {number} have no bytes in the "
+                        f'column "{column}": a table holds the bytes of all its images, or of none and their paths; '
+                        "make two tables of it"
                     )
-                rows.append(rows[-1] + group.num_rows)
+                rows.append(rows[-1] + count)
                 groups.append((file, number))
                 size += chunk.total_uncompressed_size
     columns = np.array(groups, np.int64).reshape(-1, 2)
