@@ -14,15 +14,13 @@ from tfpipe.data.images.headers import START, header_of, jpeg_header
 from tfpipe.data.sources.records import Loaded
 from tfpipe.data.sources.remote.cache import Cache
 from tfpipe.data.sources.remote.fetcher import CANNOT_FETCH, Fetcher, FetchError, shared_fetcher
+from tfpipe.data.sources.remote.listing import LISTED_TOGETHER
 from tfpipe.data.split import Failure, Split
 from tfpipe.errors import ConfigError
 
 if TYPE_CHECKING:
     import tensorflow as tf
     from typing_extensions import Self
-
-# Folders of an object store that are listed concurrently.
-LISTED_TOGETHER = 256
 
 
 class UrlStorage(Storage):
