@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tfpipe.data.catalog.filelist import check_urls
 from tfpipe.data.catalog.paths import FileList, is_url
-from tfpipe.data.catalog.types import Catalog, TextColumn
+from tfpipe.data.catalog.types import TextColumn
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.catalogs import apply_settings, catalog_of, classes_of
 from tfpipe.data.sources.data_files import DataFiles, check_split
@@ -119,11 +119,17 @@ class Table(DataFiles):
         if split == "train":
             catalog.ledger.update(world.from_rank0(self.unused))
         masks = FileList.of(rows.more["mask"].tolist()) if "mask" in rows.more and not stored else None
-        values = {name: _column(values) for name, values in rows.more.items() if name != "mask"}
+        values = {
+            name: TextColumn.of(column.tolist()) if column.dtype == object else column
+            for name, column in rows.more.items()
+            if name != "mask"
+        }
         catalog = replace(catalog, masks=masks, values=values, version=files.version, display_name=self.display_name)
         catalog = apply_settings(self.config, catalog, show=world.rank == 0)
+        if isinstance(images, Shards):
+            return ShardSplit(self.config, catalog, world, images)
         if images is not None:
-            return self.split_of(catalog, world, images)
+            return OwnSplit(self.config, catalog, world, images.contents, getattr(images, "origin", None))
         return kind_of(catalog.paths)(self.config, catalog, world)
 
     def _training_rows(self, world: World) -> Rows:
@@ -133,14 +139,8 @@ class Table(DataFiles):
             return world.from_rank0(lambda: self.rows(files.paths, self.stored(files.paths)))
 
     def images(self, tables: Sequence[Path], rows: Rows, world: World) -> Any:
-        """Locates the images of `rows` that tables hold, for split_of; every rank must call."""
+        """Locates the images of `rows` that tables hold; the result reads them. Every rank must call."""
         return locate(tables, self.about.columns.bytes, self.config, world)
-
-    def split_of(self, catalog: Catalog, world: World, images: Any) -> Split:
-        """Returns the split whose images are those of `images`."""
-        if isinstance(images, Shards):
-            return ShardSplit(self.config, catalog, world, images)
-        return OwnSplit(self.config, catalog, world, images.contents, getattr(images, "origin", None))
 
     def stored(self, tables: Sequence[Path]) -> bool:
         """Returns whether the tables hold the images' bytes.
@@ -195,7 +195,3 @@ class Table(DataFiles):
             rows = rows._replace(more={**rows.more, "mask": np.array(complete(rows.more["mask"]), object)})
         names = rows.names if form is None else [form.replace("{}", name) for name in rows.names]
         return rows if stored else rows._replace(names=complete(names))
-
-
-def _column(values: np.ndarray) -> np.ndarray | TextColumn:
-    return TextColumn.of(values.tolist()) if values.dtype == object else values
