@@ -132,7 +132,11 @@ def _names_of(config: DataConfig, rows: Rows, place: str) -> tuple[str, ...]:
     count = max(map(int, names)) + 1 if len(numbers) == len(names) else len(names)
     check_count(count, config, f"in {place}")
     if config.num_classes is None and (count > MOST or (count > MANY and 2 * count > len(labels.numbers))):
-        raise _ids(count, len(labels.numbers), rows.column, config, place)
+        column = rows.column if config.source is None else getattr(config.source.columns, rows.column)
+        raise ConfigError(
+            f'{place}: {len(labels.numbers):,} labels in "{column}" would make {count:,} classes, as ids do: set '
+            f"data.source.columns.{rows.column} to the classes, or data.num_classes if there are so many"
+        )
     if len(numbers) == len(names):
         return tuple(map(str, range(count)))
     return checked_classes(names, config, f"in {place}")
@@ -156,14 +160,6 @@ def _check_one_kind(rows: Rows, labels: Texts, file: np.ndarray, numbers: set[st
         )
 
 
-def _ids(count: int, labels: int, key: str, config: DataConfig, place: str) -> ConfigError:
-    column = key if config.source is None else getattr(config.source.columns, key)
-    return ConfigError(
-        f'{place}: {labels:,} labels in "{column}" would make {count:,} classes, as ids do: set '
-        f"data.source.columns.{key} to the classes, or data.num_classes if there are so many"
-    )
-
-
 def _labels(config: DataConfig, rows: Rows, classed: np.ndarray, classes: Classes, place: str) -> np.ndarray:
     """Returns the images' labels, int32 [n]; `classed` (int32 [k]) are the class numbers of boxes, -1 for none."""
     if config.targets.kind in UNCLASSED:
@@ -174,20 +170,15 @@ def _labels(config: DataConfig, rows: Rows, classed: np.ndarray, classes: Classe
         _check_objects(config, rows, classed, classes.names, place)
         return np.full(len(rows.names), BY_OBJECT, np.int32)
     labels = rows.labels.values(classes.numbers)
-    _check_labels(rows, labels, classes.names, place)
-    return labels
-
-
-def _check_labels(rows: Rows, labels: np.ndarray, classes: tuple[str, ...], place: str) -> None:
     wrong = np.flatnonzero(labels < 0)
     if not wrong.size:
-        return
+        return labels
     first = int(wrong[0])
     label = rows.labels.text(first)
     problem = 'no label, its own or by its boxes: add it, take the image out, or set data.label_source to "object"'
     several = rows.box_labels.distinct(rows.box_images == first)
     if label is not None:
-        problem = _no_class(label, classes)
+        problem = _no_class(label, classes.names)
     elif len(several) > 1:
         problem = f'boxes of several classes ({", ".join(several[:3])}): set data.label_source to "object"'
     raise ConfigError(

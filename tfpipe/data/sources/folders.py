@@ -112,7 +112,7 @@ class Folders(BaseSource):
         raise ConfigError(f"no image below {root}; expected class folders: {root}/CLASS/*.jpg; it holds {contents}")
 
     def _choose(self, split: str) -> FolderList:
-        """Lists a split's folder, and chooses the images of the split."""
+        """Lists a split's folder, and chooses the images of the split; with `test_share`, by a share of each class."""
         root, share = self._root_of(split), self.about.test_share
         images, others = self._listing if root == self.root else self._list(root)
         apart, ledger, kept = self.test_path is not None, Ledger(others.counts), "train" if share is not None else split
@@ -120,7 +120,12 @@ class Folders(BaseSource):
         if split == "train" or apart:
             ledger.update(chosen.ledger)
             chosen = chosen._replace(ledger=ledger)
-        return chosen if share is None else self._share(chosen, split)
+        if share is None:
+            return chosen
+        names = [os.path.relpath(path, str(self.root)) for path in chosen.paths]
+        classes = [chosen.classes[folder] for folder in chosen.paths.folder.tolist()]
+        is_test = in_test_share(names, classes, share, self.about.test_seed)
+        return chosen.taken((is_test == (split == "test")).tolist())
 
     @cached_property
     def _listing(self) -> tuple[list[str], Ledger]:
@@ -168,12 +173,3 @@ class Folders(BaseSource):
         assert table is not None, "a folder is always listed"
         logger.info("%s: %s is listed once; delete %s to list it again", split, folder, stored)
         return FolderList(table_paths(table), table.values["classes"], Ledger(table.values["left_out"]))
-
-    def _share(self, chosen: FolderList, split: str) -> FolderList:
-        """Returns those of the training images that are in `split`: a share of each class is test data."""
-        share = self.about.test_share
-        assert share is not None
-        names = [os.path.relpath(path, str(self.root)) for path in chosen.paths]
-        classes = [chosen.classes[folder] for folder in chosen.paths.folder.tolist()]
-        is_test = in_test_share(names, classes, share, self.about.test_seed)
-        return chosen.taken((is_test == (split == "test")).tolist())

@@ -67,15 +67,10 @@ def recognized(path: str | os.PathLike[str], split: str, *, labelled: bool = Fal
         if _is_config(path):
             raise ConfigError(f'{path} is a config: use tfpipe.Loader(tfpipe.load_config("{path}"), "{split}")')
         return _source("coco", path)
-    raise ConfigError(f"{path} is no data that tfpipe knows by its name; {ACCEPTED}{_about_file(path, suffix)}")
-
-
-def _about_file(path: Path, suffix: str) -> str:
+    hint = f"; of TFRecords and packed data give the folder, {path.parent}" if "-of-" in path.name else ""
     if suffix in SUFFIXES:
-        return "; this is a single image"
-    if "-of-" in path.name:
-        return f"; of TFRecords and packed data give the folder, {path.parent}"
-    return ""
+        hint = "; this is a single image"
+    raise ConfigError(f"{path} is no data that tfpipe knows by its name; {ACCEPTED}{hint}")
 
 
 def _source(kind: str, path: str | Path) -> dict[str, Any]:

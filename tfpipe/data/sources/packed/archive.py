@@ -7,7 +7,7 @@ holds n01440764.tar, has images such as ILSVRC2012_img_train/n01440764/n01440764
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -293,13 +293,12 @@ def _likeness(folders: Sequence[str], others: Sequence[str]) -> int:
 
     0 if the last ones are not alike.
     """
-    pairs = zip(reversed(folders), reversed(others), strict=False)
-    count = 0
-    for one, other in pairs:
-        if one != other and (one.lower(), other.lower()) != ("annotations", "jpegimages"):
-            break
-        count += 1
-    return count
+
+    def are_alike(one: str, other: str) -> bool:
+        return one == other or (one.lower(), other.lower()) == ("annotations", "jpegimages")
+
+    alike = map(are_alike, reversed(folders), reversed(others))
+    return sum(1 for _ in takewhile(bool, alike))
 
 
 def holds_no_images(path: AnyPath) -> bool:
