@@ -21,7 +21,7 @@ from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.catalog.boxes import with_boxes
 from tfpipe.data.order.permutation import evenly_spaced
 from tfpipe.data.sources.files import FileSplit
-from tfpipe.data.sources.packed.manifest import PREFIX, Manifest, about_of, manifest_path, write_tables
+from tfpipe.data.sources.packed.manifest import PREFIX, Manifest, about_of, manifest_name, write_tables
 from tfpipe.data.sources.packed.shards import WHOLE, Kind, Records
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.sources.space import mean_bytes
@@ -87,7 +87,7 @@ class ShardPlan:
     @property
     def manifest(self) -> Path:
         """Path of the manifest."""
-        return manifest_path(self.folder, self.split)
+        return self.folder / manifest_name(self.split)
 
     @property
     def parts(self) -> Path:

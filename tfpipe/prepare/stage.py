@@ -26,7 +26,7 @@ from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.load import reads_boxes
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.order.permutation import evenly_spaced
-from tfpipe.data.sources.packed.manifest import Manifest, manifest_path
+from tfpipe.data.sources.packed.manifest import Manifest, manifest_name
 from tfpipe.data.sources.packed.source import Packed
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath
@@ -209,7 +209,7 @@ def _stage_packed(folder: AnyPath, splits: list[str], staging: Staging) -> Stage
         raise ConfigError("--share is for loose files, and packed data are copied whole: leave it out")
     if isinstance(folder, Path) and out.resolve() == folder.resolve():
         raise ConfigError(f"--out is the folder of the packed data itself, {out}")
-    paths = [manifest_path(folder, split) for split in splits]
+    paths = [folder / manifest_name(split) for split in splits]
     manifests = [Manifest.read(path) for path in paths]
     digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
     files = [file for manifest in manifests for file in (*manifest.shards, *manifest.tables)]

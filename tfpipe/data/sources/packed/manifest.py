@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args, overload
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -137,13 +137,9 @@ class Manifest:
                 yield "" if same else f"{path} is not what was packed: its sha256 differs"
 
 
-@overload
-def manifest_path(folder: Path, split: str) -> Path: ...
-@overload
-def manifest_path(folder: AnyPath, split: str) -> AnyPath: ...
-def manifest_path(folder: AnyPath, split: str) -> AnyPath:
-    """Returns the path of the manifest that `tfpipe pack` writes for `split`."""
-    return folder / f"{PREFIX[split]}.json"
+def manifest_name(split: str) -> str:
+    """Returns the name of the manifest that `tfpipe pack` writes for `split`."""
+    return f"{PREFIX[split]}.json"
 
 
 def verify(folder: Path) -> str:
@@ -151,9 +147,9 @@ def verify(folder: Path) -> str:
 
     Raises ConfigError if the folder holds no pack, or files have changed; the message names all of them.
     """
-    manifests = [Manifest.read(path) for path in (manifest_path(folder, split) for split in PREFIX) if path.exists()]
+    manifests = [Manifest.read(path) for path in (folder / manifest_name(split) for split in PREFIX) if path.exists()]
     if not manifests:
-        raise ConfigError(f"nothing is packed in {folder}: there is no {manifest_path(folder, 'train')}")
+        raise ConfigError(f"nothing is packed in {folder}: there is no {folder / manifest_name('train')}")
     files = sum(len(manifest.shards) + len(manifest.tables) for manifest in manifests)
     results = (problem for manifest in manifests for problem in manifest.check_sums(folder))
     problems = list(filter(None, progress(results, files, "comparing checksums")))

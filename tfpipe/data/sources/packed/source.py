@@ -20,7 +20,7 @@ from tfpipe.data.sources.packed.manifest import (
     ADVICE,
     PREFIX,
     Manifest,
-    manifest_path,
+    manifest_name,
     packed_table,
     pixel_keys,
     table_records,
@@ -87,19 +87,19 @@ class Packed(Stored):
     }
 
     def has_test(self) -> bool:
-        return manifest_path(self.folder, "test").exists()
+        return (self.folder / manifest_name("test")).exists()
 
     def check(self, test: bool = False) -> None:
-        if not manifest_path(self.folder, "train").exists():
+        if not (self.folder / manifest_name("train")).exists():
             raise ConfigError(
-                f"data.source: there is no {manifest_path(self.folder, 'train')}; this resumes an "
+                f"data.source: there is no {(self.folder / manifest_name('train'))}; this resumes an "
                 f"interrupted pack: tfpipe pack -c CONFIG --out {self.folder}"
             )
 
     def check_use(self, command: str) -> None:
         super().check_use(command)
         if command == ENTRY_POINTS:
-            why = WITHOUT_ENTRIES.get(Manifest.read(manifest_path(self.folder, "train")).about["kind"])
+            why = WITHOUT_ENTRIES.get(Manifest.read(self.folder / manifest_name("train")).about["kind"])
             if why is not None:
                 raise ConfigError(f"{self.folder} holds {why}")
 
@@ -137,7 +137,7 @@ def _checked(folder: AnyPath, split: str) -> Manifest:
         raise ConfigError(
             f"{folder} was copied by an earlier version, maybe in part, says {note}: remove it and stage it"
         )
-    manifest = Manifest.read(manifest_path(folder, split))
+    manifest = Manifest.read(folder / manifest_name(split))
     manifest.check_sizes(folder)
     return manifest
 
