@@ -81,8 +81,8 @@ class Rows(NamedTuple):
     classes: list[str] | None = None  # names in the order of their numbers, if the table has them
     weights: np.ndarray | None = None  # float64 [n]: how often each image comes, relative to the others
     column: Literal["label", "box_labels"] = "label"  # key in data.source.columns of the labels that count
-    more: Mapping[str, np.ndarray] = {}  # more columns [n, ...], by name, e.g. where each image's bytes are
-    texts: Mapping[str, TextColumn] = {}  # those of texts, once stored; until then they are in `more`, object [n]
+    # More columns [n, ...], by name, e.g. where each image's bytes are; texts are object [n], and a TextColumn once stored.
+    more: Mapping[str, Any] = {}
     left_out: Mapping[str, tuple[int, str]] = {}  # counts of a Ledger
 
     @property
@@ -197,12 +197,10 @@ class Rows(NamedTuple):
         """Returns the rows of a stored table, which were read from `files`."""
         images, boxes, sizes, file = (table.columns[name] for name in ("box_images", "boxes", "sizes", "file"))
         labels, box_labels = (Texts(table.columns[name], table.values[name]) for name in ("labels", "box_labels"))
-        more = {name: table.columns[name] for name in table.values["more"]}
-        texts = {
-            name: TextColumn(*(table.columns[f"{name}.{part}"] for part in TextColumn._fields))
-            for name in table.values["texts"]
-        }
-        return cls(table_paths(table), labels, images, boxes, box_labels, sizes, files, file, more=more, texts=texts)
+        more: dict[str, Any] = {name: table.columns[name] for name in table.values["more"]}
+        for name in table.values["texts"]:
+            more[name] = TextColumn(*(table.columns[f"{name}.{part}"] for part in TextColumn._fields))
+        return cls(table_paths(table), labels, images, boxes, box_labels, sizes, files, file, more=more)
 
 
 def as_edges(boxes: np.ndarray, form: str) -> np.ndarray:

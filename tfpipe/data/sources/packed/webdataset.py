@@ -91,8 +91,7 @@ class WebDataset(ScannedSource):
             shards = replace(shards, masks=images.checked(_masks(rows, shards)))
             masks = self._mask_names(rows)
         extra = zip(self.about.columns.extra, _extra(self.about.columns), strict=True)
-        values = {name: rows.texts[column] if column in rows.texts else rows.more[column] for name, column in extra}
-        return replace(catalog, masks=masks, values=values), shards
+        return replace(catalog, masks=masks, values={name: rows.more[column] for name, column in extra}), shards
 
     def _mask_names(self, rows: Rows) -> FileList:
         """Returns the name of each image's mask; raises ConfigError if one has none."""
