@@ -88,7 +88,9 @@ class WebDataset(ScannedSource):
         catalog = catalog_of(config, split, rows, classes, self.display_name)
         shards, masks = images.as_shards(catalog.labels, self.opened(images.shards)), None
         if config.targets.kind == "mask":
-            shards = replace(shards, masks=images.checked(_masks(rows, shards)))
+            places = {name.removeprefix("mask_"): rows.more[name] for name in MASKS}
+            masks_of_images = replace(shards, records=shards.records._replace(**places))
+            shards = replace(shards, masks=images.checked(masks_of_images))
             masks = self._mask_names(rows)
         extra = zip(self.about.columns.extra, _extra(self.about.columns), strict=True)
         return replace(catalog, masks=masks, values={name: rows.more[column] for name, column in extra}), shards
@@ -242,12 +244,6 @@ def mask_ending(columns: Columns) -> str:
     return f"{columns.mask.lower()}.png"
 
 
-def _masks(rows: Rows, shards: Shards) -> Shards:
-    """Returns the masks of images, as records of the same shards."""
-    records = shards.records._replace(**{name.removeprefix("mask_"): rows.more[name] for name in MASKS})
-    return replace(shards, records=records)
-
-
 def _at(annotation: dict[str, Any], key: str) -> Any:
     """Returns the value of a key, of "camera.iso" the value within another one; None if there is none."""
     if key in annotation or "." not in key:
@@ -272,18 +268,15 @@ def json_column(values: Sequence[Any], key: str, origin: Callable[[int], str]) -
             else f'data.source.columns.extra: there is no image with the key "{key}"'
         )
     kind = kinds[first]
-    wrong = next((item for item, other in enumerate(kinds) if other not in ("", kind)), None)
-    if wrong is not None or kind == "neither":
-        item = first if wrong is None or kind == "neither" else wrong
+    wrong = next((item for item, other in enumerate(kinds) if other not in ("", kind) or other == "neither"), None)
+    if wrong is not None:
         accepted = "a number, a list of numbers or a text" if kind == "neither" else f"{kind}, as in {origin(first)}"
         raise ConfigError(
-            f'{origin(item)}: its .json has {json.dumps(values[item])[:80]} as "{key}", a column of '
+            f'{origin(wrong)}: its .json has {json.dumps(values[wrong])[:80]} as "{key}", a column of '
             f"data.source.columns.extra; accepted: {accepted}"
         )
     if kind == "a text":
-        column = np.empty(len(values), object)
-        column[:] = [value or "" for value in values]
-        return column
+        return np.array([value or "" for value in values], object)
     length = len(values[first]) if isinstance(values[first], list) else 0
     nothing: Any = [np.nan] * length if length else np.nan
     numbers = [nothing if value is None else value for value in values]
