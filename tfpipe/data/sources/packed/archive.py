@@ -102,19 +102,15 @@ class Archive(ScannedSource):
         labels = image_labels(paths, classes, config, config.label_file_for(split), folder_classes)
         rows, shards, box_file = images.rows, images.as_shards(labels), config.box_file_for(split)
         if box_file is not None and config.uses_boxes(split):
-            store = self._store(images, box_file, split, world)
+            folders = catalog_folders(config, [images.shards[0][0].parent / split])[:1]
+            files = world.from_rank0(lambda: stamped([box_file]))
+            files += [(path.name, stamp) for path, stamp in images.shards]
+            store = TableStore(folders, files, world, must_store=True)
             rows = with_box_file(rows, box_file, shards, classes, config, store)
         numbers = {name: number for number, name in enumerate(classes)}
         catalog = catalog_of(config, split, rows, Classes(classes, numbers), self.display_name, labels)
         catalog.ledger.update(ledger)
         return catalog, shards
-
-    def _store(self, images: ScannedRows, box_file: Path, split: str, world: World) -> TableStore:
-        """Returns the store of what is read from the archives of a split and its file of boxes."""
-        folders = catalog_folders(self.config, [images.shards[0][0].parent / split])[:1]
-        files = world.from_rank0(lambda: stamped([box_file]))
-        files += [(path.name, stamp) for path, stamp in images.shards]
-        return TableStore(folders, files, world, must_store=True)
 
     @property
     def _apart(self) -> bool:

@@ -8,6 +8,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO
@@ -56,10 +57,8 @@ def with_box_file(
         def sizes_of(items: list[int]) -> list[Sequence[float]]:
             return [shards.header(item, rows.names[item]).turned(config.turn)[:2] for item in items]
 
-        def measure(items: list[int]) -> list[Sequence[float]]:
-            return world.share(items, lambda share: rows.read_sizes(share, sizes_of, show=world.rank == 0))
-
-        read = read.measured(measure)
+        measure = partial(rows.read_sizes, real=sizes_of, show=world.rank == 0)
+        read = read.measured(lambda items: world.share(items, measure))
         columns = {"images": read.box_images, "boxes": read.boxes, "labels": read.box_labels.numbers}
         columns |= {} if read.sizes is None else {"sizes": read.sizes}
         return StoredTable({"labels": read.box_labels.names}, columns)

@@ -87,9 +87,7 @@ def range_reader(config: DataConfig, shards: Shards) -> Callable[[tf.Tensor], tf
     Random crops by entry points have 1.1 of the rate that they have with Python. Python reads what is behind URLs,
     inflates what is deflated, and, if images that fail are skipped, tells errors that may pass from others.
     """
-    if shards.remote is not None or shards.deflated is not None:
-        return None
-    if config.on_error == "skip" or config.service is not None:
+    if shards.remote or shards.deflated or config.on_error == "skip" or config.service is not None:
         return None
     allow_open(len(shards.paths))
     records = shards.records

@@ -102,7 +102,12 @@ def _listed(file: IO[bytes], start: int, end: int) -> Iterator[list[Member] | ta
     tar.fileobj = file
     at, pause, countdown = start, 0, 0
     file.seek(start)
-    _check_plain(file.read(BLOCK))
+    block = file.read(BLOCK)
+    for program in (name for name, magic in COMPRESSED.items() if block.startswith(magic)):
+        raise ValueError(
+            f"it is compressed by {program}, so that an image in it can only be read after all bytes before it: "
+            f"decompress it once, {program} -d, and name the .tar"
+        )
     while at + BLOCK <= end:
         if library is not None and not tar.pax_headers and not countdown:
             names, extents, at = library.tar(file.fileno(), at, end)
@@ -127,16 +132,6 @@ def _listed(file: IO[bytes], start: int, end: int) -> Iterator[list[Member] | ta
             raise ValueError(f"{member.name} is stored as a sparse file, in pieces: write it without --sparse")
         yield member
     _check_end(file, at, start, end)
-
-
-def _check_plain(block: bytes) -> None:
-    """Raises ValueError if a file that begins so is compressed, whatever its name."""
-    program = next((name for name, magic in COMPRESSED.items() if block.startswith(magic)), None)
-    if program:
-        raise ValueError(
-            f"it is compressed by {program}, so that an image in it can only be read after all bytes before it: "
-            f"decompress it once, {program} -d, and name the .tar"
-        )
 
 
 def _damaged(at: int, start: int) -> str:

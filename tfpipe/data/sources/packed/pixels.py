@@ -70,7 +70,14 @@ def _addresses(packed: Shards, images: FileList) -> Addresses:
         places = starts[packed.records.shard] + packed.records.offset.astype(np.uintp)
         return lambda records: (places[records], maps)
     read = packed.reader(images)
-    return lambda records: _addresses_of(read(records))
+
+    def find(records: np.ndarray) -> tuple[np.ndarray, object]:
+        contents = read(records)
+        pointers = (ctypes.c_char_p * len(contents))(*map(ctypes.c_char_p, contents))
+        addresses = np.ctypeslib.as_array(ctypes.cast(pointers, ctypes.POINTER(ctypes.c_size_t)), (len(contents),))
+        return addresses, (pointers, contents)
+
+    return find
 
 
 def _mapped(packed: Shards, images: FileList) -> list[mmap.mmap | bytes] | None:
@@ -110,12 +117,6 @@ def _map(path: str) -> mmap.mmap | bytes:
     with suppress(OSError):  # without huge pages
         mapped.madvise(mmap.MADV_HUGEPAGE)
     return mapped
-
-
-def _addresses_of(contents: list[bytes]) -> tuple[np.ndarray, object]:
-    pointers = (ctypes.c_char_p * len(contents))(*map(ctypes.c_char_p, contents))
-    addresses = np.ctypeslib.as_array(ctypes.cast(pointers, ctypes.POINTER(ctypes.c_size_t)), (len(contents),))
-    return addresses, (pointers, contents)
 
 
 def _decode_by_tensorflow(jpeg: bytes, shape: tuple[int, int, int]) -> np.ndarray:
