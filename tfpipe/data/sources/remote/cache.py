@@ -124,7 +124,18 @@ class Cache:
         try:
             with waiting_lock(self._folder / "size") as note:
                 missing = {path: contents for path, contents in files.items() if not os.path.exists(path)}
-                return self._write(missing, note, unused_since)
+                size, new_bytes = self._noted(note), sum(map(len, missing.values()))
+                if size is None or size + new_bytes > self._limit:
+                    size = self._make_room(new_bytes, unused_since)
+                    if size + new_bytes > self._limit:
+                        self._note(note, size)
+                        return False
+                self._note(note, size + new_bytes)
+                for path, contents in missing.items():
+                    os.makedirs(os.path.dirname(path), exist_ok=True)
+                    with atomic_write(Path(path)) as partial:
+                        partial.write_bytes(contents)
+                return True
         except OSError as error:
             logger.warning("data.remote.cache: cannot write to %s: %s", self._folder, error.strerror)
             return False
@@ -141,21 +152,6 @@ class Cache:
                 os.utime(path)
             except FileNotFoundError:  # evicted meanwhile
                 continue
-
-    def _write(self, files: dict[str, bytes], note: IO[str], unused_since: float) -> bool:
-        size = self._noted(note)
-        new_bytes = sum(map(len, files.values()))
-        if size is None or size + new_bytes > self._limit:
-            size = self._make_room(new_bytes, unused_since)
-            if size + new_bytes > self._limit:
-                self._note(note, size)
-                return False
-        self._note(note, size + new_bytes)
-        for path, contents in files.items():
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with atomic_write(Path(path)) as partial:
-                partial.write_bytes(contents)
-        return True
 
     def _make_room(self, new_bytes: int, unused_since: float) -> int:
         """Evicts the least recently used files if `new_bytes` more bytes do not fit; returns the rest, in bytes."""

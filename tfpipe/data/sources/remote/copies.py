@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -77,22 +78,20 @@ def local_files(files: Sequence[AnyPath], config: DataConfig, world: World, part
     stamps = [stamp if stamp.changed is not None else Stamp(stamp.size, start) for stamp in stamps]
     if all((stamp.size or 0) <= MOST for stamp in stamps):
         parts = None
-    paths: list[Path] = []
+    paths, versions = list[Path](), list(zip(urls, stamps, strict=True))
+
+    def copy_all(may_copy: bool) -> None:
+        if may_copy and not paths:
+            paths.extend(_copied(url, stamp, config, parts, show=world.rank == 0) for url, stamp in versions)
+
     for may_copy in (world.local_rank == 0 or world.backend == "none", True):
-
-        def copy_all(copies: bool = may_copy) -> None:
-            if copies and not paths:
-                shown = world.rank == 0
-                versions = zip(urls, stamps, strict=True)
-                paths.extend(_copied(url, stamp, config, parts, show=shown) for url, stamp in versions)
-
-        world.on_all(copy_all)
-    version = hashlib.sha256(repr([(url.name, *stamp) for url, stamp in zip(urls, stamps, strict=True)]).encode())
+        world.on_all(partial(copy_all, may_copy))
+    version = hashlib.sha256(repr([(url.name, *stamp) for url, stamp in versions]).encode())
     return CopiedFiles(
         paths,
         dict(zip(map(str, paths), map(str, urls), strict=True)),
         "" if unknown else version.hexdigest(),
-        [] if parts is None else list(zip(urls, stamps, strict=True)),
+        [] if parts is None else versions,
     )
 
 
