@@ -264,9 +264,7 @@ def _tags(column: Column, schema: pa.Schema) -> tuple[np.ndarray, np.ndarray, Te
 
     An image without a label has none; raises ConfigError for a list with an empty one.
     """
-    inner = column
-    if is_list(column.values.type):
-        _, inner = column.lists()
+    inner = column.lists()[1] if is_list(column.values.type) else column
     labels, classes = _labels(inner, schema)
     named = np.flatnonzero(labels.numbers >= 0)
     if inner is not column and len(named) < len(labels.numbers):

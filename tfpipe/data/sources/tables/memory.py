@@ -169,11 +169,11 @@ def _list(data: Iterable[Any], labels: Iterable[Any] | None) -> MemoryTable:
     items = list(data)
     if labels is None:
         paths = str | bytes | os.PathLike
-        pairs = (isinstance(it, list | tuple) and len(it) == 2 and isinstance(it[0], paths) for it in items)
-        wrong = next((number for number, pair in enumerate(pairs) if not pair), None)
-        if wrong is not None:
-            received = f"item {wrong} of the list is {str(items[wrong])[:80]!r}"
-            if isinstance(items[wrong], paths):
+        for number, item in enumerate(items):
+            if isinstance(item, list | tuple) and len(item) == 2 and isinstance(item[0], paths):
+                continue
+            received = f"item {number} of the list is {str(item)[:80]!r}"
+            if isinstance(item, paths):
                 raise ConfigError(f"{received}, without a label; accepted: (path, label), or paths with labels=[...]")
             raise ConfigError(f"{received}; accepted: a pair (path, label), e.g. ('cat/1.jpg', 'cat')")
         labels, items = [label for _, label in items], [path for path, _ in items]
@@ -211,12 +211,12 @@ def _hugging_face(data: Any, columns: Mapping[str, str]) -> tuple[dict[str, Memo
     """
     if isinstance(data, dict):
         names = BySplit.of(data)
-        chosen = {"train": names.training(apart=False)[:1], "test": names.testing(apart=False)[:1]}
-        several = {split: f'the dataset "{name}"' for split, members in chosen.items() for name in members}
-        if "train" not in several:
+        several = {"train": names.training(apart=False), "test": names.testing(apart=False)}
+        chosen = {split: members[0] for split, members in several.items() if members}
+        if "train" not in chosen:
             raise ConfigError(f"the DatasetDict has the splits {', '.join(data)}, and none is train: give one of them")
-        tables = {split: _stored(data[chosen[split][0]], name) for split, name in several.items()}
-        return tables, _columns(data[chosen["train"][0]].features, columns)
+        tables = {split: _stored(data[name], f'the dataset "{name}"') for split, name in chosen.items()}
+        return tables, _columns(data[chosen["train"]].features, columns)
     if not hasattr(data, "data"):
         raise ConfigError(
             f"received a datasets.{type(data).__name__}, which has no length and no order of its own: load the dataset "
