@@ -81,7 +81,7 @@ class Rows(NamedTuple):
     classes: list[str] | None = None  # names in the order of their numbers, if the table has them
     weights: np.ndarray | None = None  # float64 [n]: how often each image comes, relative to the others
     column: Literal["label", "box_labels"] = "label"  # key in data.source.columns of the labels that count
-    # More columns [n, ...], by name, e.g. where each image's bytes are; texts are object [n], and a TextColumn once stored.
+    # More columns [n, ...], by name, e.g. where each image's bytes are. Texts are object [n], once stored a TextColumn.
     more: Mapping[str, Any] = {}
     left_out: Mapping[str, tuple[int, str]] = {}  # counts of a Ledger
 
