@@ -14,6 +14,7 @@ import os
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -148,10 +149,8 @@ class Cache:
     def mark(self, files: str) -> None:
         """Marks the cached blocks of `files` as used now."""
         for path in glob.iglob(f"{glob.escape(self._path(files))}.*"):
-            try:
+            with suppress(FileNotFoundError):  # evicted meanwhile
                 os.utime(path)
-            except FileNotFoundError:  # evicted meanwhile
-                continue
 
     def _make_room(self, new_bytes: int, unused_since: float) -> int:
         """Evicts the least recently used files if `new_bytes` more bytes do not fit; returns the rest, in bytes."""

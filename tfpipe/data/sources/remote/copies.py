@@ -123,7 +123,10 @@ def _copied(url: UrlPath, stamp: Stamp, config: DataConfig, parts: Parts | None,
                         file.writelines(progress(_parts(url, stamp.size), count, f"copying {url}", "part", show))
                     else:
                         parts.write(file, url, stamp.size)
-                _check_unchanged(url, stamp, partial)
+                (now,) = stamps_of([url])
+                states_version = isinstance(stamp.changed, str)
+                if partial.stat().st_size != stamp.size or (states_version and now != stamp):
+                    raise ConfigError(f"{url} has changed while it was copied: start again")
     except Unreachable as error:
         raise ConfigError(f"cannot read {url}: {error.strerror}") from error
     except OSError as error:
@@ -141,11 +144,3 @@ def _parts(url: UrlPath, size: int) -> Iterator[bytes]:
     if isinstance(contents, FetchError):
         raise Unreachable.of(url, contents)
     yield contents or b""
-
-
-def _check_unchanged(url: UrlPath, stamp: Stamp, copy: Path) -> None:
-    """Raises ConfigError if a copy has another size than its URL, or the URL has changed since its stamp."""
-    (now,) = stamps_of([url])
-    states_version = isinstance(stamp.changed, str)
-    if copy.stat().st_size != stamp.size or (states_version and now != stamp):
-        raise ConfigError(f"{url} has changed while it was copied: start again")

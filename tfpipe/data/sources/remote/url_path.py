@@ -168,9 +168,6 @@ class UrlFile(io.RawIOBase):
         self._at = offset + (0, self._at, self._stamp.size or 0)[whence]
         return self._at
 
-    def tell(self) -> int:
-        return self._at
-
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         end = min(self._at + len(buffer), self._stamp.size or 0)
         if self._at >= end:
