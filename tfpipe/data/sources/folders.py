@@ -14,7 +14,7 @@ from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders, 
 from tfpipe.data.sources.catalogs import apply_settings, images_catalog
 from tfpipe.data.sources.data_files import check_split
 from tfpipe.data.sources.files import kind_of
-from tfpipe.data.sources.remote.listing import check_lists, class_folders_at, images_at
+from tfpipe.data.sources.remote.listing import class_folders_at, images_at
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, as_path
 from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.split import Split
@@ -61,8 +61,12 @@ class Folders(BaseSource):
 
     def check(self, test: bool = False) -> None:
         for key, folder in (("path", self.root), ("test_path", self.test_path)):
-            if isinstance(folder, UrlPath):
-                check_lists(folder, key)
+            if str(folder).startswith(("http://", "https://")):
+                raise ConfigError(
+                    f"data.source.{key}: received {folder}; accepted: a folder of a file system or of an object store, "
+                    "such as s3://bucket/train; web servers list no folders: give data.train_filelist, a list of the "
+                    "images' URLs"
+                )
             is_there = class_folders_at(folder) if isinstance(folder, UrlPath) else folder is None or folder.is_dir()
             if not is_there:
                 raise ConfigError(f"data.source.{key}: there is no folder {folder}")

@@ -13,15 +13,6 @@ from tfpipe.util.progress import progress
 LISTED_TOGETHER = 256
 
 
-def check_lists(folder: UrlPath, key: str) -> None:
-    """Raises ConfigError if a URL, of a key of data.source, is of a web server: these list no folders."""
-    if str(folder).startswith(("http://", "https://")):
-        raise ConfigError(
-            f"data.source.{key}: received {folder}; accepted: a folder of a file system or of an object store, such as "
-            "s3://bucket/train; web servers list no folders: give data.train_filelist, a list of the images' URLs"
-        )
-
-
 def class_folders_at(root: UrlPath) -> list[str]:
     """Returns the paths, below `root`, of the folders that are classes or hold none; few requests.
 
