@@ -253,12 +253,3 @@ def in_pixels(boxes: np.ndarray, unit: Unit, name: Callable[[int], str]) -> bool
             'data.source.columns.box_unit to "relative" or "pixels"'
         )
     return True
-
-
-def in_unit(rows: Rows, unit: Unit) -> Rows:
-    """Decides whether boxes are in pixels; raises ConfigError if some are, and some are not."""
-    try:
-        pixels = in_pixels(rows.boxes, unit, lambda box: rows.origin(int(rows.box_images[box])))
-    except ValueError as error:
-        raise ConfigError(f"{rows.files[0]}: {error}") from None
-    return rows if pixels else rows._replace(sizes=None)

@@ -13,7 +13,7 @@ from tfpipe.config import Columns, DataConfig
 from tfpipe.config.targets import OF_OBJECTS, UNCLASSED
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE
 from tfpipe.data.catalog.labels import label_text
-from tfpipe.data.sources.rows import NUMBER, Rows, Texts, as_edges, in_unit
+from tfpipe.data.sources.rows import NUMBER, Rows, Texts, as_edges, in_pixels
 from tfpipe.data.sources.tables.column import Column, find, is_list, missing, texts_of
 from tfpipe.data.sources.tables.formats import read_table
 from tfpipe.data.sources.tables.further import one_kind, values_of
@@ -61,7 +61,12 @@ def read_rows(
     if config.classes is None:
         _check_classes(parts, config.label_source == "object")
     rows = Rows.joined(one_kind(parts))
-    return in_unit(_merged(rows) if forms[0] else rows, columns.box_unit)
+    rows = _merged(rows) if forms[0] else rows
+    try:
+        pixels = in_pixels(rows.boxes, columns.box_unit, lambda box: rows.origin(int(rows.box_images[box])))
+    except ValueError as error:
+        raise ConfigError(f"{rows.files[0]}: {error}") from None
+    return rows if pixels else rows._replace(sizes=None)
 
 
 def text_columns(columns: Columns, config: DataConfig) -> tuple[str, ...]:

@@ -79,9 +79,6 @@ class InMemory(Table):
     def display_name(self) -> str:
         return next(iter(self.by_split.values())).name
 
-    def check(self, test: bool = False) -> None:
-        pass
-
     def checked(self, split: str) -> Sequence[AnyPath]:
         if not self.files(split):
             raise ConfigError(f"there is no {split} data in {self.display_name}")
@@ -181,7 +178,8 @@ def _list(data: Iterable[Any], labels: Iterable[Any] | None) -> MemoryTable:
     if len(labels) != len(items):
         raise ConfigError(f"labels: received {len(labels)} for {len(items)} images; accepted: one for each image")
     # Arrow itself makes a 1.0 of a True after a float.
-    firsts = {_kind(label): number for number, label in reversed([*enumerate(labels)]) if label is not None}
+    kinds = [type(label) if isinstance(label, str | bool) else float for label in labels]  # float for every number
+    firsts = {kinds[number]: number for number in reversed(range(len(labels))) if labels[number] is not None}
     if len(firsts) > 1 and not any(isinstance(label, list) for label in labels):
         one, other = sorted(firsts.values())[:2]
         raise ConfigError(
@@ -197,11 +195,6 @@ def _plain(value: Any) -> Any:
     """Returns an array or a tensor, of NumPy, PyTorch, JAX or TensorFlow, as Python's values; others as they are."""
     value = value.numpy() if hasattr(value, "numpy") and not hasattr(value, "tolist") else value
     return value.tolist() if hasattr(value, "tolist") else value
-
-
-def _kind(label: Any) -> type:
-    """Returns the type of a label that stands for its kind: float for every number."""
-    return type(label) if isinstance(label, str | bool) else float
 
 
 def _hugging_face(data: Any, columns: Mapping[str, str]) -> tuple[dict[str, MemoryTable], dict[str, str]]:
