@@ -229,11 +229,6 @@ def packed_table(manifest: Manifest, folder: AnyPath, config: DataConfig, world:
     return table
 
 
-def table_records(table: StoredTable) -> Records:
-    """Returns the location of each record in a table of packed_table."""
-    return Records(*(table.columns[f"record_{name}"] for name in RECORDS.names))
-
-
 @retried
 def _read_table(path: AnyPath, entry: dict[str, Any], schema: pa.Schema) -> pa.Table:
     try:

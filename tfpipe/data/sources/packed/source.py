@@ -23,9 +23,8 @@ from tfpipe.data.sources.packed.manifest import (
     manifest_name,
     packed_table,
     pixel_keys,
-    table_records,
 )
-from tfpipe.data.sources.packed.shards import WHOLE, Shards
+from tfpipe.data.sources.packed.shards import WHOLE, Records, Shards
 from tfpipe.data.sources.packed.stored import ShardSplit, Stored
 from tfpipe.data.sources.remote.url_path import AnyPath
 from tfpipe.data.sources.source import BaseSource
@@ -116,7 +115,7 @@ class Packed(Stored):
         shards = Shards(
             manifest.about["kind"],
             [str(path) for path, _ in files],
-            table_records(table),
+            Records(*(table.columns[f"record_{name}"] for name in Records._fields)),
             manifest.about["jpeg"],
             # As a number: a text is a version that the server states.
             self.opened([(path, Stamp(shard["bytes"], int(shard["sha256"], 16))) for path, shard in files]),
