@@ -58,11 +58,8 @@ def expanded(url: str) -> list[str]:
     numbers = re.search(r"\{(\d+)\.\.(\d+)\}", url)
     if numbers is None:
         return [url]
-    first, last = numbers[1], numbers[2]
-    return [
-        f"{url[: numbers.start()]}{number:0{len(first)}}{url[numbers.end() :]}"
-        for number in range(int(first), int(last) + 1)
-    ]
+    pattern, first, last = numbers[0], numbers[1], numbers[2]
+    return [url.replace(pattern, f"{number:0{len(first)}}", 1) for number in range(int(first), int(last) + 1)]
 
 
 class DataFiles(BaseSource):

@@ -145,11 +145,10 @@ def _local_stamp(path: Path) -> Stamp | OSError:
 
 
 def _stamp(path: UrlPath, stamp: Stamp | FetchError) -> Stamp | OSError:
-    if isinstance(stamp, FetchError):
-        return (
-            OSError(errno.ENOENT, "there is no such file", str(path)) if stamp.missing else Unreachable.of(path, stamp)
-        )
-    return OSError(errno.EIO, "the server does not state its size", str(path)) if stamp.size is None else stamp
+    if not isinstance(stamp, FetchError):
+        return OSError(errno.EIO, "the server does not state its size", str(path)) if stamp.size is None else stamp
+    missing = OSError(errno.ENOENT, "there is no such file", str(path))
+    return missing if stamp.missing else Unreachable.of(path, stamp)
 
 
 class UrlFile(io.RawIOBase):
