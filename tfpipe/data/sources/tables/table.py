@@ -79,7 +79,8 @@ class Table(DataFiles):
 
     def open(self, split: str, world: World) -> Split:
         check_split(split)
-        paths = world.from_rank0(lambda: self._listed(split))
+        world.from_rank0(lambda: self.checked("train"))
+        paths = world.from_rank0(lambda: self.checked(split))
         files = self._local(paths, world)
         with files.named():
             return self._open(split, paths, files, world)
@@ -91,11 +92,6 @@ class Table(DataFiles):
         columns = self.about.columns
         parts = without_bytes(text_columns(columns, self.config), columns.bytes) if by_groups else None
         return local_files(paths, self.config, world, parts)
-
-    def _listed(self, split: str) -> Sequence[AnyPath]:
-        """Returns the files of a split; raises ConfigError if there are none, or no training data."""
-        self.checked("train")
-        return self.checked(split)
 
     def _open(self, split: str, paths: Sequence[AnyPath], files: CopiedFiles, world: World) -> Split:
         tables, name = files.paths, str(paths[0].parent if len(paths) > 1 else paths[0])
@@ -134,7 +130,7 @@ class Table(DataFiles):
 
     def _training_rows(self, world: World) -> Rows:
         """Returns those of the training data, whose class table test data has, whatever numbers it has itself."""
-        files = self._local(world.from_rank0(lambda: self._listed("train")), world)
+        files = self._local(world.from_rank0(lambda: self.checked("train")), world)
         with files.named():
             return world.from_rank0(lambda: self.rows(files.paths, self.stored(files.paths)))
 
