@@ -124,19 +124,19 @@ class Rows(NamedTuple):
         with ThreadPoolExecutor(SIZE_CALLS) as pool:
             return [*chain.from_iterable(progress(pool.map(read, parts), len(parts), "reading sizes", "part", show))]
 
+    def with_owners(self, owners: np.ndarray) -> "Rows":
+        """Returns the images with each box as one of another image (int64 [k]), sorted by these; without those of -1."""
+        order = np.argsort(owners, kind="stable")[np.count_nonzero(owners < 0) :]
+        return self._replace(box_images=owners[order], boxes=self.boxes[order], box_labels=self.box_labels.at(order))
+
     def taken(self, items: np.ndarray) -> "Rows":
         """Returns the images `items` (int64 [k], each at most once), in this order."""
         number = np.full(len(self.names), -1)
         number[items] = np.arange(len(items))
-        owners = number[self.box_images]
-        boxes = np.argsort(owners, kind="stable")[np.count_nonzero(owners < 0) :]
         names = list(self.names)
-        return self._replace(
+        return self.with_owners(number[self.box_images])._replace(
             names=FileList.of(names[item] for item in items.tolist()),
             labels=self.labels.at(items),
-            box_images=owners[boxes],
-            boxes=self.boxes[boxes],
-            box_labels=self.box_labels.at(boxes),
             sizes=None if self.sizes is None else self.sizes[items],
             file=self.file[items],
             row=None if self.row is None else self.row[items],

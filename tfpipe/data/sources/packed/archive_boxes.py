@@ -111,10 +111,8 @@ def read_xmls(file: Path, rows: Rows) -> Rows:
     sizes = np.ones((len(rows.names), 2), np.float32)
     assert xmls.sizes is not None, "XMLs have sizes, if only 0"
     sizes[annotated] = xmls.sizes[items >= 0]
-    owners = items[xmls.box_images]
-    order = np.argsort(owners, kind="stable")[np.count_nonzero(owners < 0) :]
-    boxes, labels = xmls.boxes[order], xmls.box_labels.at(order)
-    return rows._replace(box_images=owners[order], boxes=boxes, box_labels=labels, sizes=sizes)
+    boxed = rows._replace(boxes=xmls.boxes, box_labels=xmls.box_labels, sizes=sizes)
+    return boxed.with_owners(items[xmls.box_images])
 
 
 @retried

@@ -57,16 +57,15 @@ def read_coco(path: Path) -> Rows:
         ) from error
     if not paths:
         raise ConfigError(f"data.source: {path} has no image")
-    order = np.argsort(owners, kind="stable")
-    classes = Texts.of([texts[number] for number in order.tolist()])
+    classes = Texts.of(texts)
     low, high = np.full(len(paths), len(classes.names), np.int32), np.full(len(paths), -1, np.int32)
-    np.minimum.at(low, owners[order], classes.numbers)
-    np.maximum.at(high, owners[order], classes.numbers)
-    return Rows(
+    np.minimum.at(low, owners, classes.numbers)
+    np.maximum.at(high, owners, classes.numbers)
+    rows = Rows(
         paths,
         Texts(np.where(low == high, high, -1), classes.names),
-        owners[order],
-        as_edges(edges, "xywh")[order],
+        owners,
+        as_edges(edges, "xywh"),
         classes,
         sizes.reshape(-1, 2),
         [str(path)],
@@ -74,6 +73,7 @@ def read_coco(path: Path) -> Rows:
         classes=[names[number] for number in sorted(names)],
         left_out=ledger.counts,
     )
+    return rows.with_owners(owners)
 
 
 class Contradiction(ValueError):

@@ -285,11 +285,7 @@ def _merged(rows: Rows) -> Rows:
     _, first = np.unique(images, return_index=True)
     labels = rows.labels.numbers[first]
     labels[images[rows.labels.numbers != labels[images]]] = -1
-    order = np.argsort(images, kind="stable")
-    order = order[np.isfinite(rows.boxes[order]).all(axis=1)]
-    return rows.taken(first)._replace(
-        labels=Texts(labels, rows.labels.names),
-        box_images=images[order],
-        boxes=rows.boxes[order],
-        box_labels=rows.box_labels.at(order),
+    merged = rows.taken(first)._replace(labels=Texts(labels, rows.labels.names))
+    return merged._replace(boxes=rows.boxes, box_labels=rows.box_labels).with_owners(
+        np.where(np.isfinite(rows.boxes).all(axis=1), images, -1)
     )
