@@ -125,7 +125,7 @@ class Rows(NamedTuple):
             return [*chain.from_iterable(progress(pool.map(read, parts), len(parts), "reading sizes", "part", show))]
 
     def with_owners(self, owners: np.ndarray) -> "Rows":
-        """Returns the images with each box as one of another image (int64 [k]), sorted by these; without those of -1."""
+        """Returns the images with each box as one of another image (int64 [k]), sorted by it; without boxes of -1."""
         order = np.argsort(owners, kind="stable")[np.count_nonzero(owners < 0) :]
         return self._replace(box_images=owners[order], boxes=self.boxes[order], box_labels=self.box_labels.at(order))
 

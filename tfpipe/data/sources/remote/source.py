@@ -47,10 +47,10 @@ class UrlStorage(Storage):
 
     def sizes(self, paths: list[str]) -> np.ndarray:
         starts = self.fetcher().starts(paths, START)
-        headers = [None if isinstance(start, FetchError) else jpeg_header(start) for start in starts]
-        files = zip(paths, headers, strict=True)
-        known = (header or header_of(self.contents([path])[0] or b"", path) for path, header in files)
-        return np.array([header.turned(self._turn)[:2] for header in known], np.float32)
+        by_start = (None if isinstance(start, FetchError) else jpeg_header(start) for start in starts)
+        files = zip(paths, by_start, strict=True)
+        headers = (header or header_of(self.contents([path])[0] or b"", path) for path, header in files)
+        return np.array([header.turned(self._turn)[:2] for header in headers], np.float32)
 
 
 @dataclass(frozen=True, eq=False)
