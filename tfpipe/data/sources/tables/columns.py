@@ -285,7 +285,5 @@ def _merged(rows: Rows) -> Rows:
     _, first = np.unique(images, return_index=True)
     labels = rows.labels.numbers[first]
     labels[images[rows.labels.numbers != labels[images]]] = -1
-    merged = rows.taken(first)._replace(labels=Texts(labels, rows.labels.names))
-    return merged._replace(boxes=rows.boxes, box_labels=rows.box_labels).with_owners(
-        np.where(np.isfinite(rows.boxes).all(axis=1), images, -1)
-    )
+    texts, owners = Texts(labels, rows.labels.names), np.where(np.isfinite(rows.boxes).all(axis=1), images, -1)
+    return rows.taken(first)._replace(labels=texts, boxes=rows.boxes, box_labels=rows.box_labels).with_owners(owners)
