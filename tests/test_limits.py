@@ -77,10 +77,14 @@ def test_what_is_within_the_limits_is_not(tmp_path: Path) -> None:
     assert found(tmp_path, LEGAL) == []
 
 
-def test_the_lines_of_a_folder_have_a_budget(tmp_path: Path) -> None:
-    (tmp_path / "tfpipe/tools").mkdir(parents=True)
-    for lines, keys in ((LINES["tfpipe/tools"], []), (LINES["tfpipe/tools"] + 1, ["lines of tfpipe/tools"])):
-        (tmp_path / "tfpipe/tools/__init__.py").write_text("\n" * lines)
+@pytest.mark.parametrize(
+    ("pattern", "name"), [("tfpipe/tools/**/*.py", "__init__.py"), ("tfpipe/native/**/*.[ch]", "codec/a.c")]
+)
+def test_the_lines_of_a_folder_have_a_budget(pattern: str, name: str, tmp_path: Path) -> None:
+    file = tmp_path / pattern.partition("*")[0] / name
+    file.parent.mkdir(parents=True)
+    for lines, keys in ((LINES[pattern], []), (LINES[pattern] + 1, [f"lines of {pattern}"])):
+        file.write_text("\n" * lines)
         assert [key for key, _ in beyond(tmp_path) if key.startswith("lines")] == keys
 
 

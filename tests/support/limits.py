@@ -20,8 +20,14 @@ MODULES, MODULES_OF = 15, {"tfpipe/data": 7}
 # A docstring begins with the noun that it is about, or with the verb.
 FIRST_WORDS = {"Of", "What", "Where", "Who", "Such", "As"}
 
-LINES = {"tfpipe": 35_868, "tfpipe/data/sources": 7_652, "tfpipe/tools": 5_268, "tfpipe/training": 4_293}
-"""Lines of Python in a folder and in those below it. They only fall: each change looks for what it makes needless."""
+LINES = {
+    "tfpipe/**/*.py": 35_720,
+    "tfpipe/data/sources/**/*.py": 7_629,
+    "tfpipe/tools/**/*.py": 5_137,
+    "tfpipe/training/**/*.py": 4_289,
+    "tfpipe/native/**/*.[ch]": 7_578,
+}
+"""Lines of files by their pattern. They only fall: each change looks for what it makes needless."""
 
 KEYS = 172
 """Keys of a config, the rows of docs/config.md. A new one looks for another that it can replace, or be a value of."""
@@ -207,10 +213,10 @@ def beyond(root: Path) -> Iterator[tuple[str, str]]:
         most = MODULES_OF.get(name, MODULES)
         if count > most:
             yield name, f"{name}: {count} modules, more than {most}"
-    for folder, most in LINES.items():
-        count = sum(text.count("\n") for name, text in texts.items() if name.startswith(f"{folder}/"))
+    for pattern, most in LINES.items():
+        count = sum(path.read_text().count("\n") for path in root.glob(pattern))
         if count > most:
-            yield f"lines of {folder}", f"{folder}: {count} lines, more than {most}"
+            yield f"lines of {pattern}", f"{pattern}: {count} lines, more than {most}"
     yield from beyond_in_package(texts, trees)
 
 
