@@ -82,7 +82,7 @@ def fetchers(size: int, address: str) -> dict[str, Fetch]:
     ranges = lambda urls: client.ranges([ByteRange(url, 0, size) for url in urls])  # noqa: E731
     ways = {"tfpipe": client.fetch, "tfpipe, ranges": ranges}
     if not lacking(sys.executable, {"s3fs"}):
-        objects = Fetcher(Remote(options={"endpoint_url": address, "anon": True}), [BUCKET])
+        objects = Fetcher(Remote(options={"endpoint_url": address, "key": "a", "secret": "b"}), [BUCKET])
         ways["tfpipe, S3"] = lambda urls: objects.fetch([f"{BUCKET}/{url.rpartition('/')[2]}" for url in urls])
     return ways
 
@@ -132,7 +132,9 @@ def obstores_at(address: str) -> dict[str, Any]:
     from obstore.store import HTTPStore, S3Store
 
     options = {"allow_http": True}
-    objects = S3Store.from_url(BUCKET, endpoint=address, skip_signature=True, client_options=options)
+    objects = S3Store.from_url(
+        BUCKET, endpoint=address, access_key_id="a", secret_access_key="b", client_options=options
+    )
     return {"obstore": HTTPStore.from_url(address, client_options=options), "obstore, S3": objects}
 
 

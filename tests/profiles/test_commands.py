@@ -92,6 +92,7 @@ SMALL = {
     "profiles/storage.py": f"--reads 2 autotune --delay-ms 0 1 --warm-up 0.1 {ONE_TURN}",
     "profiles/tables.py": f"--only {TABLES} --turns 1 --latency-ms 1",
     "profiles/torch_batches.py": "--turns 1 --batches 4",
+    "profiles/trainer.py": "--steps 2 --turns 1",
     "profiles/views.py": ONE_TURN,
     "train.py * --profile-ranks": f"{SMALL_CROPS} -n 8 --profile 4:7",
     "tfpipe report runs/x": "",
@@ -105,7 +106,7 @@ SMALL = {
 # Commands whose output another one reads.
 BEFORE = {"tfpipe report runs/x": "train.py * --profile-ranks"}
 # PyTorch has to be imported before TensorFlow, and Keras for another backend.
-COLD = ("profiles/gpu.py", "profiles/torch_batches.py")
+COLD = ("profiles/gpu.py", "profiles/torch_batches.py", "profiles/trainer.py")
 # Commands that are not run here, and why.
 CANNOT = {
     "profiles/packed/read_by_others.py": "takes DALI and tf-models-official: test_what_is_missing_is_told",
