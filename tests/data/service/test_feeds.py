@@ -116,3 +116,14 @@ def test_a_mistake_in_the_program_is_no_servers_fault() -> None:
     with pytest.raises(KeyError, match="a mistake"):
         taken(servers)
     assert [address for address, _ in servers.begun] == ["a"]
+
+
+def test_a_worker_that_never_answers_does_not_keep_a_closed_feeds_thread() -> None:
+    servers = Pretended(a="hangs")
+    feed = Feed(1, servers.open_at, servers, 60.0)
+    assert [feed.take(block).number for block in (1, 3)] == [1, 3]
+    feed.close()
+    for thread in threading.enumerate():
+        if thread.name == "service":
+            thread.join()
+    assert servers.ended == ["a"] and servers.lives("a")

@@ -86,10 +86,9 @@ class Feed:
             self._take_over(block, result)
 
     def close(self) -> None:
-        """Ends the thread: after the worker's next answer, or at once if the worker is gone."""
+        """Ends the thread, after the worker's next answer or LOOK_S: a worker that ends first would never answer."""
         self._closed.set()
-        if not self._workers.lives(self._address):
-            self._source.cancel()
+        threading.Timer(LOOK_S, self._source.cancel).start()
 
     def _begin(self, block: int, address: str) -> None:
         self._address, self._source = address, self._open(block, address)
