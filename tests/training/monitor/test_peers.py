@@ -3,6 +3,7 @@
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import SimpleNamespace
@@ -47,7 +48,7 @@ class Ranks:
 def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ranks]:
     monkeypatch.setattr(peers, "GRACE_S", 0.05)
     monkeypatch.setattr(peers, "SHORT_GRACE_S", 0.05)
-    monkeypatch.setattr(peers, "PASSED_ON_S", 0.0)
+    monkeypatch.setattr(peers, "NAMED_S", 0.05)
     yield Ranks()
 
 
@@ -119,6 +120,26 @@ def test_a_rank_that_fails_ends_all_others_which_name_it_its_host_and_its_reason
         f"rank 0: {loss}",
         f"rank 2: {loss}",
     ]
+
+
+def test_a_rank_whose_collective_fails_waits_for_the_name_of_the_lost_one(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorFlow's collectives fail 10 s after a host is cut off, which is named 80 s later."""
+    monkeypatch.setattr(peers, "NAMED_S", WAIT_S)
+    messages = []
+
+    def work(rank: int) -> None:
+        if rank == 1:
+            raise LostRankError("gone")
+        if rank == 2:
+            time.sleep(0.5)
+            raise ValueError("late")
+        messages.extend(said(ranks, 2))
+
+    ranks.run(work)
+    loss = f"rank 2 on host {socket.gethostname()} has failed: ValueError: late; {peers.RESUME}"
+    assert messages == [f"rank 0: {loss}", f"rank 1: {loss}"]
 
 
 def test_a_rank_that_is_stopped_is_named_by_its_silence_and_a_busy_one_is_not(

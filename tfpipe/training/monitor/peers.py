@@ -29,10 +29,10 @@ UNANSWERED_S = 80
 # Time for the launcher to end a rank after another one has ended. Without Horovod or MPI it may know nothing of the
 # others, and a rank that has said why it fails is not awaited for long either.
 GRACE_S, SHORT_GRACE_S = 30.0, 5.0
-# Rank 0 passes a loss on.
-PASSED_ON_S = 5.0
 # A rank says this often that it runs; a silence that is shorter than SILENT_S does not end a run.
 BEAT_S, SILENT_S = 10.0, 20.0
+# A rank whose collective has failed waits until rank 0 has named the lost one: if it ended first, it would be named.
+NAMED_S = UNANSWERED_S + BEAT_S + 5
 CONNECT_S = 20.0
 BEAT, ENDED, FAILED = b"\0", b"ended", b"failed: "
 RESUME = "--resume auto continues the run"
@@ -67,7 +67,7 @@ def watch_peers(world: World, end: Callable[[str], None], *, limit_s: float | No
         raise
     except BaseException as error:
         if is_lost(error):
-            watch.join(GRACE_S + PASSED_ON_S)
+            watch.join(NAMED_S)
         else:
             farewell = FAILED + _reason(error, world.rank).encode()
         raise
