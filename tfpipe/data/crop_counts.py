@@ -78,11 +78,8 @@ def crops_left(split: Split, rest: Stream) -> int | None:
     """Returns the crops that `rest` of a test pass holds for a rank; None if only reading the XMLs would tell."""
     if own_crops(split) is None:
         return None
-    catalog = split.catalog
-    visits = split.visits(rest, len(catalog) // split.world.size + 1)
-    there = visits.position < len(catalog)
-    counts = most_crops(split, visits.item[there])
-    return int(np.maximum(counts - visits.first_crop[there], 0).sum())
+    visits = split.visits(rest, rest.count(split.world.rank, split.order.count))
+    return int(np.maximum(most_crops(split, visits.item) - visits.first_crop, 0).sum())
 
 
 def crops_of_a_pass(split: Split) -> int | None:

@@ -100,6 +100,11 @@ def test_the_dataset_is_the_twin_of_the_arrays(count: int, size: int, data: st.D
     batch = next(iter(sample_blocks(stream, order, world).unbatch().batch(BLOCK + 9)))
     for got, expected in zip(batch, wanted, strict=True):
         np.testing.assert_array_equal(got, expected)
+    # And one that ends, as a pass over test data does.
+    rest = stream.count(world.rank, count)
+    positions = [int(visit.position) for visit in sample_blocks(stream, order, world, end=count).unbatch()]
+    assert positions == stream.visits(order, world, rest).position.tolist() and max(positions, default=0) < count
+    assert stream.visits(order, world, rest + 1).position[-1] >= count
 
 
 def test_a_dataset_ends_where_it_is_told_to() -> None:

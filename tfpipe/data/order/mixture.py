@@ -68,6 +68,10 @@ class Mixture:
         """Returns the stream positions of a rank in an epoch; see Order.positions."""
         return self._joined.positions(epoch, world)
 
+    def epochs(self, positions: Array, world: World) -> Array:
+        """Returns int64 [k]: the epochs of a rank's stream positions (int64 [k])."""
+        return self._joined.epochs(positions, world)
+
     def items(self, positions: Array, world: World = World()) -> Array:
         """Returns int64 [k]: the samples at stream positions (int64 [k]); evaluates the order of every list for each.
 

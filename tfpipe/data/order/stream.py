@@ -143,6 +143,14 @@ class Stream:
             raise ValueError(f"a rank is at position {max(positions)}, more than {MAX_AHEAD} ahead of another")
         return stream
 
+    def indices_before(self, end: int) -> int:
+        """Returns the number of indices of the unused rest, of all ranks, that lie before position `end`."""
+        return int(np.searchsorted(self.pending[:, 0], end)) + max(0, end - self.rest)
+
+    def count(self, rank: int, end: int) -> int:
+        """Returns the number of samples that a rank has left before position `end`, with the one at its cursor."""
+        return max(0, -(-(self.indices_before(end) - self.index(rank)) // self.size))
+
     def visits(self, order: Order | Mixture, world: World, count: int) -> SampleRef:
         """Returns the next `count` samples of a rank, as arrays int64 [count]."""
         index = self.index(world.rank)

@@ -22,19 +22,19 @@ def sample_blocks(
 ) -> tf.data.Dataset:
     """Builds the dataset of a rank's samples in blocks, `SampleRef`s of int64 [k].
 
-    Stops before position `end`, only for a fresh stream; None for endless. `look_up` is applied in graph to each
-    block's `SampleRef`; `part` selects the blocks to make.
+    Stops before position `end`; None for endless. `look_up` is applied in graph to each block's `SampleRef`; `part`
+    selects the blocks to make.
     """
-    index = stream.index(world.rank)
+    index, after_last = stream.index(world.rank), END if end is None else stream.indices_before(end)
     step = stream.size
     length = part.visits * step
 
     @stage("visit")
     def block(first: tf.Tensor) -> Any:
-        indices = tf.range(first, tf.minimum(first + length, END if end is None else end), step)
+        indices = tf.range(first, tf.minimum(first + length, after_last), step)
         positions, first_crops = stream.at_indices(indices, index, stream.cursors[world.rank])
         return look_up(SampleRef(positions, order.items(positions, world), first_crops))
 
     begin = index + part.first * length
-    blocks = tf.data.Dataset.range(begin, END if end is None else end, part.every * length)
+    blocks = tf.data.Dataset.range(begin, after_last, part.every * length)
     return blocks.map(block, name="visit")
