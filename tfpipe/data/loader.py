@@ -4,7 +4,8 @@ import inspect
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -13,18 +14,20 @@ from tfpipe.data.batch import Batch, joined
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.contract import breaches, check_ranks, data_contract
 from tfpipe.data.crop_counts import CropCount, check_share, crops_left, crops_of_a_pass, crops_of_a_sample
-from tfpipe.data.delivery.delivery import Delivery, opener
-from tfpipe.data.delivery.epochs import UNKNOWN, Epochs, Pass
+from tfpipe.data.delivery.delivery import UNKNOWN, BatchTimeoutError, Bounds, Delivery, HandOut, Moves, Pass
+from tfpipe.data.delivery.lengths import Lengths
+from tfpipe.data.delivery.opening import Opener, as_dataset
 from tfpipe.data.delivery.taker import AHEAD, on_device
 from tfpipe.data.failures.missing import DroppedLog, DroppedSample
 from tfpipe.data.failures.stalled import describe, pending_files, unreadable_within
-from tfpipe.data.order.progress import Progress
+from tfpipe.data.order.progress import Position, Progress
 from tfpipe.data.order.schedule import Schedule
 from tfpipe.data.order.state import LoaderState
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import build_batches, stage_names
 from tfpipe.data.runtime.marks import marking
-from tfpipe.data.runtime.shutdown import hold_at_exit, silent_at_exit
+from tfpipe.data.runtime.meter import Meter
+from tfpipe.data.runtime.shutdown import hold_at_exit
 from tfpipe.data.sources.described import described
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Loader(Iterator[Any]):
+class Loader(HandOut):
     """An iterator over the batches of a rank: endless for training, one exact pass for each `for` over the test data.
 
         with tfpipe.Loader(config) as loader:
@@ -102,21 +105,18 @@ class Loader(Iterator[Any]):
         if world.connected and data is not None:
             self._compare_ranks()
         self._positions, self._ready, self._named = positions, ready, named
-        self._start, self._crops_before = Stream.start(world.size), 0  # crops of the loaded state's ranks
-        self._progress = Progress(self._start, world.rank)
-        self._epochs = Epochs(self.data, self._progress, steps_per_epoch)
-        self._lock = self._epochs.lock
+        self._lengths = Lengths(self.data, steps_per_epoch)
         build = marking()(build_batches) if marks else build_batches
-        self._delivery = Delivery(
-            opener(self.config, partial(build, with_ready=ready), self._epochs),
-            self._epochs,
-            DroppedLog(self.data, settings.max_bad_fraction if max_bad_fraction is None else max_bad_fraction),
-            timeout_s or settings.stall_timeout_s or math.inf,
-        )
-        self.meter = self._delivery.meter
+        limit_s = timeout_s or settings.stall_timeout_s or math.inf
+        self._opener = Opener(self.config, partial(build, with_ready=ready), self._lengths, limit_s)
+        self._progress = Progress(self._opener.start, world.rank)
+        dropped = DroppedLog(self.data, settings.max_bad_fraction if max_bad_fraction is None else max_bad_fraction)
+        self.meter = Meter()
+        self._delivery = Delivery(self._opener, self._progress, dropped, self.meter)
+        self._lock = self._delivery.lock
         if device is not None:
-            self._delivery.prepare, self._delivery.ahead = lambda _: on_device(device), AHEAD
-        hold_at_exit(self)
+            self._opener.prepare, self._opener.ahead = lambda *_: on_device(device), AHEAD
+        hold_at_exit(self._delivery)
 
     @property
     def catalog(self) -> Catalog:
@@ -128,23 +128,15 @@ class Loader(Iterator[Any]):
         """Names of the classes, in the order of their numbers."""
         return list(self.data.classes)
 
-    def __deepcopy__(self, memo: Any = None) -> NoReturn:
-        raise TypeError(
-            f"a {type(self).__module__}.{type(self).__name__} has a pipeline and threads, and cannot be pickled or "
-            "copied: make another one of the same config, loader.config, in this process with data=loader.data, and "
-            "take the state of this one to it by state_dict() and load_state_dict()"
-        )
-
-    __copy__ = __deepcopy__
-
-    def __reduce__(self) -> NoReturn:
-        self.__deepcopy__()
-
     def __enter__(self) -> "Self":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __bool__(self) -> bool:
+        """Returns True: whether there are batches is not asked of the data, as `len` does."""
+        return True
 
     def __iter__(self) -> Iterator[Any]:
         """Begins a pass over test data, or continues that of a state just loaded; training data continue.
@@ -153,24 +145,18 @@ class Loader(Iterator[Any]):
         """
         if self.split == "train":
             return self
-        with self._lock:
-            if self._epochs.within:
-                self.restart()
-            return self._epochs.begin_pass(self)
+        began = self._delivery.begin_pass()
+        return self._pass(Bounds(lambda: began))
 
-    def __next__(self) -> Any:
-        """Returns the next batch: images, labels and, if asked for, positions and the time, as build_dataset does.
-
-        Raises TfpipeError if a file, which it names, cannot be used, too many were left out, or no batch came in time.
-        """
-        with silent_at_exit(self), self._lock:
-            try:
-                return self._finished(self._delivery.take(timed=self._ready))
-            except TimeoutError:
-                raise TfpipeError(
-                    f"rank {self.world.rank}: no batch within {self._delivery.timeout_s:g} s: {self.waits_for()}; "
-                    "timeout_s or data.stall_timeout_s is how long to wait"
-                ) from None
+    def _take(self, moves: Moves) -> Any:
+        try:
+            with self._lock:
+                return self._delivery.take(self._finished, moves)
+        except BatchTimeoutError:
+            raise TfpipeError(
+                f"rank {self.world.rank}: no batch within {self._opener.timeout_s:g} s: {self.waits_for()}; "
+                "timeout_s or data.stall_timeout_s is how long to wait"
+            ) from None
 
     def __len__(self) -> int:
         """Returns the number of this rank's batches in a test pass; of training data `steps_per_epoch`, with its rules.
@@ -180,7 +166,7 @@ class Loader(Iterator[Any]):
         """
         if self.split == "train":
             return self.steps_per_epoch
-        if (length := self._epochs.pass_length) is None:
+        if (length := self._lengths.rest_of_pass(self._progress.start)) is None:
             raise TypeError(UNKNOWN)
         return length
 
@@ -191,8 +177,16 @@ class Loader(Iterator[Any]):
         batches. Every rank must call it. The first batch raises ValueError unless a training epoch is the present one.
         """
         if self.split != "train":
-            return self._epochs.this_pass(self._begin, self._epochs.rest_length)
-        return self._epochs.epoch(number, self)
+            return self._pass(Bounds(self._begin, self._next_pass, ends_with_moves=True))
+        number = self.schedule.locate(self.step)[0] if number is None else number
+        first, end = map(self.schedule.first_step, (number, number + 1))
+
+        def begin() -> Position:
+            if not first <= self.step <= end:
+                raise ValueError(f"epoch {number} begins at step {first}, and {self.step} steps are done")
+            return self._progress.at
+
+        return self._pass(Bounds(begin, end - min(max(first, self.step), end), end))
 
     def this_pass(self) -> Pass:
         """Returns the batches from those on that the state does not count, or, as `for` does, a pass over test data.
@@ -200,7 +194,16 @@ class Loader(Iterator[Any]):
         It ends with the test data, and with `close` or `load_state_dict`: a thread that still iterates then gets none
         of the batches that follow. The first batch after another pass over test data has begun raises RuntimeError.
         """
-        return self._epochs.this_pass(self._begin)
+        return self._pass(Bounds(self._begin, ends_with_moves=True))
+
+    def _pass(self, bounds: Bounds) -> Pass:
+        return Pass(self._delivery, self._take, bounds)
+
+    @property
+    def _next_pass(self) -> int | None:
+        """Number of batches of the next pass over test data, of its rest if a state was loaded, or None."""
+        at = self._progress.at
+        return self._lengths.rest_of_pass(at.stream if at.is_fresh else self._progress.start)
 
     def dataset(self) -> tf.data.Dataset:
         """Returns a tf.data.Dataset, e.g. for Keras' fit on each of its backends; builds the pipeline.
@@ -221,14 +224,19 @@ class Loader(Iterator[Any]):
                     "for labels or sample weights: leave it out, or take the batches by loader.epoch()"
                 )
         with self._lock:
-            spec = self._finished(self._delivery.opened().element_spec)
-        return self._epochs.dataset(self._begin, spec)
+            spec = self._finished(self._opener.element_spec(self._delivery.built()))
+        if self.split == "train":
+            steps = {phase.steps for phase in self.schedule.phases}
+            length = steps.pop() if len(steps) == 1 else None
+            return as_dataset(lambda: islice(self.this_pass(), self.steps_per_epoch), spec, length)
+        exact = self.config.data.on_error == "raise" and not self.step
+        return as_dataset(self.this_pass, spec, self._next_pass if exact else None)
 
-    def _begin(self) -> Iterator[Any]:
-        """Goes to the state, and begins a pass over test data, or continues."""
+    def _begin(self) -> Position:
+        """Goes to the state, and begins a pass over test data, or continues; returns the position."""
         if self.step != self.used:
             self.close()
-        return iter(self)
+        return self._progress.at if self.split == "train" else self._delivery.begin_pass()
 
     def _finished(self, batch: Batch) -> Any:
         """Returns a batch as its user gets it."""
@@ -240,22 +248,22 @@ class Loader(Iterator[Any]):
     @property
     def step(self) -> int:
         """Batches handed out since the stream began; restored by `load_state_dict`."""
-        return self._epochs.step
+        return self._progress.at.given.step
 
     @property
     def used(self) -> int:
         """Batches that the state counts as used: those handed out or, once `commit` was called, those committed."""
-        return self._epochs.used
+        return self._progress.at.used.step
 
     @property
     def count(self) -> CropCount:
         """Number of crops in an epoch over all ranks; every rank must ask."""
-        return self._epochs.count
+        return self._lengths.count
 
     @property
     def schedule(self) -> Schedule:
         """Steps of the epochs, and the phases in which crops and batches have one size; every rank must ask."""
-        return self._epochs.schedule
+        return self._lengths.schedule
 
     @property
     def steps_per_epoch(self) -> int:
@@ -263,7 +271,7 @@ class Loader(Iterator[Any]):
 
         If `data.batch_size` changes with the epochs, it is that of the epoch which the next batch is of.
         """
-        return self._epochs.steps_per_epoch
+        return self.schedule.phase_after(self.step)[0].steps
 
     def commit(self, step: int | None = None) -> None:
         """Counts the batches up to number `step`, or all handed out, as used: from now on the state is that of these.
@@ -280,22 +288,23 @@ class Loader(Iterator[Any]):
         """
         if not self._compared:
             self._compare_ranks()
-        rank, stream = self.world.rank, self._progress.stream
+        rank, dropped = self.world.rank, self._delivery.dropped
         with self._lock:
-            used, rest = self._progress.used, self.rest()
-            ended = self.split != "train" and (
-                (self._epochs.ended and self.step == self.used) or crops_left(self.data, rest) == 0
-            )
-        ranks = self._gather((*rest.cursors[rank], used.step, used.crops, ended))
+            at, rest = self._progress.at, self.rest()
+            ended = self.split != "train" and (at.is_over or crops_left(self.data, rest) == 0)
+            dropped.look()
+            counts = [*dropped.counts.items()]
+        ranks = self._gather((*rest.cursors[rank], at.used.step, at.used.crops, ended, counts))
         if len(ranks) != self.world.size:
             raise ConfigError(f"rank {rank}: {self.world} reaches no other rank: give the Loader a `gather`")
+        dropped.check([dict(pairs) for *_, pairs in ranks])
         return LoaderState(
             self.split,
-            stream.at([Cursor(position, crop) for position, crop, *_ in ranks]),
+            at.stream.at([Cursor(position, crop) for position, crop, *_ in ranks]),
             by_epoch(self.data.config.batch_size),
             tuple(step for _, _, step, *_ in ranks),
-            self._crops_before + sum(crops for *_, crops, _ in ranks),
-            all(ended for *_, ended in ranks),
+            at.crops_before + sum(crops for _, _, _, crops, *_ in ranks),
+            all(ended for *_, ended, _ in ranks),
             data_contract(self.data),
         ).to_dict()
 
@@ -313,27 +322,25 @@ class Loader(Iterator[Any]):
         if loaded.ended:
             self.restart()
             return
-        step = loaded.steps(self.world.rank, size, data, self._epochs.schedule_of)
-        with self._lock:
-            self.restart(loaded.stream.over(size), step)
-            self._crops_before = loaded.crops
+        step = loaded.steps(self.world.rank, size, data, self._lengths.schedule_of)
+        self._reschedule(step)
+        self._delivery.go_to(loaded.stream.over(size), step, loaded.crops)
 
     def rest(self) -> Stream:
         """Returns the stream after the batch that the state is of; the other ranks are where they were at its start."""
-        return self._progress.rest()
+        return self._progress.rest
 
     def restart(self, stream: Stream | None = None, step: int = 0, done: tuple[int, int] | None = None) -> None:
         """Ends the pipeline, and goes to the beginning of `stream`, or of all data; before it `step` steps are done.
 
         `done`: the epoch there and its steps done, if `step` does not say that, since earlier epochs had other numbers.
         """
-        self._delivery.cancel()
-        with self._lock:
-            if self.data.config.phased:
-                self._epochs.schedule = self.schedule.at(step, done)
-            self._delivery.go_to(stream or self._start, step, 0)
-            self._crops_before, self._epochs.first, self._epochs.ended = 0, step, False
-            self._delivery.dropped.restart()
+        self._reschedule(step, done)
+        self._delivery.go_to(stream or self._progress.start, step)
+
+    def _reschedule(self, step: int, done: tuple[int, int] | None = None) -> None:
+        if self.data.config.phased:
+            self._lengths.schedule = self.schedule.at(step, done)
 
     def start(self) -> None:
         """Begins to read and decode, so that the next batches come sooner; the state stays the same.
@@ -342,12 +349,12 @@ class Loader(Iterator[Any]):
         model are still to be loaded. Without it, the first batch taken begins.
         """
         with self._lock:
-            if not self._epochs.ended:
+            if not self._progress.at.ended:
                 self._delivery.opened()
 
     def waits_for(self) -> str:
         """Returns text that names the files of the next batches: those that cannot be read, or else a few of them."""
-        paths = pending_files(self.data, self._progress.ahead())
+        paths = pending_files(self.data, self._progress.ahead)
         return describe(paths, unreadable_within(paths))
 
     def dropped(self) -> list[DroppedSample]:
@@ -356,7 +363,8 @@ class Loader(Iterator[Any]):
         Counts the batches used, as the state does: once `commit` is called, up to the last batch committed.
         """
         with self._lock:
-            return self._delivery.left_out()
+            self._delivery.settle()
+            return self._delivery.dropped.take()
 
     def stats(self) -> dict[str, Any]:
         """Returns this rank's waits and rates, with `ready` also delays, and each stage's work: see Meter.stats.
@@ -364,30 +372,21 @@ class Loader(Iterator[Any]):
         Besides, `images` are the crops handed out and `left_out` the samples that `data.on_error` "skip" has left out,
         as far as they were looked for (every 1,000 batches, and by `dropped`), since the stream began.
         """
-        data, batches = self.data.config, self._delivery.batches
+        data, taker = self.data.config, self._delivery.taker
         size = self.schedule.phase_after(self.step)[0].batch_size if data.phased else data.batch_size
-        counts = {"images": self._progress.crops, "left_out": self._delivery.dropped.count}
-        iterator = None if batches is None else batches.iterator
+        counts = {"images": self._progress.at.given.crops, "left_out": self._delivery.dropped.count}
+        iterator = None if taker is None else taker.batches.iterator
         return {**self.meter.stats(size, iterator, stage_names(self.data)), **counts}
 
     def close(self) -> None:
         """Ends the pipeline. The state stays: training data continue from it, test data with another pass."""
-        self._delivery.cancel()
-        with self._lock:
-            # A pass whose last batches were handed out and not used has not ended.
-            self._epochs.ended &= self.step == self.used
-            self._delivery.go_to(self.rest(), self._progress.used.step, self._progress.used.crops)
+        self._delivery.go_back()
 
     @property
     def iterator(self) -> Any:
         """The pipeline's own iterator, for its statistics."""
         with self._lock:
-            return self._delivery.opened().iterator
-
-    def hold(self) -> None:
-        """Ends the pipeline as the process ends; threads that take batches, which are daemons, wait for that end."""
-        self.is_held = True
-        self._delivery.hold()
+            return self._delivery.built().iterator
 
     def _compare_ranks(self) -> None:
         """Checks that all ranks have the same settings and data; those of a `gather` meet in `state_dict` only."""

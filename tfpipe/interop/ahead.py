@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tfpipe.data.batch import joined
@@ -26,7 +27,7 @@ class Prepared(NamedTuple):
     """A batch as another framework's arrays, which may still be on their way to a device."""
 
     data: Any  # the structure of Batch.data, of arrays
-    positions: tf.Tensor  # int64 [batch, 2], for the Loader's state; [0, 2] if the batch only fills up a sharded pass
+    positions: np.ndarray  # int64 [batch, 2], for the Loader's state; [0, 2] if the batch only fills up a sharded pass
     arrived: Any = None  # an event after which the arrays may be used; None: at once
 
 
@@ -61,13 +62,13 @@ class AheadLoader(Loader):
         if are_ranks:
             self._compare_ranks()
 
-    def _prepare_ahead(self, prepare: Callable[[Batches], Prepare], ahead: int) -> None:
+    def _prepare_ahead(self, prepare: Callable[[Batches, int | None], Prepare], ahead: int) -> None:
         """Lets the thread prepare `Batch`es, `ahead` of them before they are asked for.
 
         `prepare` returns a function that makes `Prepared` of them, and must not refer to this Loader, so that one that
-        is dropped ends its thread.
+        is dropped ends its thread. It is given the number of batches if that is the same for all ranks, otherwise None.
         """
-        self._delivery.prepare, self._delivery.ahead = prepare, ahead
+        self._opener.prepare, self._opener.ahead = prepare, ahead
 
     @abstractmethod
     def _used(self, batch: Prepared) -> tuple[Any, Any]:

@@ -17,7 +17,6 @@ import tensorflow as tf
 
 from tfpipe.data.batch import Batch
 from tfpipe.data.crop_counts import own_crops
-from tfpipe.data.delivery.epochs import Epochs
 from tfpipe.data.delivery.taker import Prepare
 from tfpipe.data.failures.batches import Batches
 from tfpipe.distributed import World
@@ -70,28 +69,26 @@ class Loader(AheadLoader):
         if self.config.data.targets.max_boxes == "ragged":
             raise ConfigError('tfpipe.jax: JAX has no ragged arrays: data.targets.max_boxes must not be "ragged"')
         if split == "test" and sharding is not None:
-            self._epochs.filled = _most_batches(self)
-        self._prepare_ahead(partial(_preparer, self._epochs, device if sharding is None else sharding), BATCHES_AHEAD)
+            _check_ranks(self)
+            self._lengths.is_padded = True
+        place = device if sharding is None else sharding
+        self._prepare_ahead(partial(_preparer, place, self.data.config.batch_size), BATCHES_AHEAD)
 
     def _used(self, batch: Prepared) -> tuple[Any, Any]:
-        return batch.data, np.asarray(batch.positions)
+        return batch.data, batch.positions
 
 
-def _preparer(epochs: Epochs, place: Place, batches: Batches) -> Prepare:
-    if epochs.filled is None:
+def _preparer(place: Place, rows: int, batches: Batches, count: int | None) -> Prepare:
+    if count is None:
         return partial(map, partial(_prepare, place, None))
-    prepared = partial(map, partial(_prepare, place, epochs.data.config.batch_size))
-    count, spec = epochs.filled - epochs.step, batches.element_spec
+    prepared, spec = partial(map, partial(_prepare, place, rows)), batches.element_spec
     empty = tf.nest.map_structure(lambda part: tf.zeros([0, *[n or 0 for n in part.shape[1:]]], part.dtype), spec)
     return lambda batches: prepared(_filled(batches, count, empty))
 
 
-def _most_batches(loader: Loader) -> int:
-    """Returns the number of test batches of the rank that has most.
-
-    Raises ConfigError if it is not known, or a rank has none.
-    """
-    world, data = loader.world, loader.config.data
+def _check_ranks(loader: Loader) -> None:
+    """Raises ConfigError if the number of a rank's test batches is not known, or a rank has none."""
+    world = loader.world
     crops = [own_crops(replace(loader.data, world=World(rank, world.size))) for rank in range(world.size)]
     counts = [count for count in crops if count is not None]
     if len(counts) < len(crops):
@@ -101,7 +98,6 @@ def _most_batches(loader: Loader) -> int:
         )
     if not min(counts):
         raise ConfigError(f"a rank has no test data: {len(loader.catalog)} images are too few for {world.size} ranks")
-    return -(-max(counts) // data.batch_size)
 
 
 def _filled(batches: Iterator[Batch], count: int, empty: Batch) -> Iterator[Batch]:
@@ -122,7 +118,8 @@ def _prepare(place: Place, rows: int | None, batch: Batch) -> Prepared:
         put = partial(jax.make_array_from_process_local_data, place)
     else:
         put = partial(jax.device_put, device=place)
-    return Prepared(jax.tree.map(lambda part: part if part.dtype.kind == "U" else put(part), data), batch.positions)
+    arrays = jax.tree.map(lambda part: part if part.dtype.kind == "U" else put(part), data)
+    return Prepared(arrays, np.asarray(batch.positions))
 
 
 def _array(part: tf.Tensor) -> np.ndarray:

@@ -21,7 +21,6 @@ import tensorflow as tf  # noqa: E402
 
 from tfpipe.data.batch import Batch  # noqa: E402
 from tfpipe.data.delivery.taker import Prepare  # noqa: E402
-from tfpipe.data.failures.batches import Batches  # noqa: E402
 from tfpipe.data.runtime.shutdown import close_at_exit  # noqa: E402
 from tfpipe.distributed import World  # noqa: E402
 from tfpipe.errors import ConfigError  # noqa: E402
@@ -89,10 +88,10 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
             used_by.wait_event(batch.arrived)
             # Their memory may not be given to the next batch's copy before this stream is done with them.
             _each(partial(_record, used_by), batch.data)
-        return batch.data, torch.from_dlpack(batch.positions)
+        return batch.data, torch.from_numpy(batch.positions)
 
 
-def _preparer(channels_first: bool, device: torch.device, _: Batches) -> Prepare:
+def _preparer(channels_first: bool, device: torch.device, *_: Any) -> Prepare:
     stream = torch.cuda.Stream(device) if device.type == "cuda" else None
     return partial(map, partial(_prepare, channels_first, device, stream))
 
@@ -184,11 +183,11 @@ def _tensor(part: tf.Tensor, channels_first: bool) -> Any:
 def _prepare(channels_first: bool, device: torch.device, stream: torch.cuda.Stream | None, batch: Batch) -> Prepared:
     data = _structure(batch.data, channels_first)
     if stream is None:
-        return Prepared(_each(lambda tensor: tensor.to(device), data), batch.positions)
+        return Prepared(_each(lambda tensor: tensor.to(device), data), batch.positions.numpy())
     with torch.cuda.stream(stream):
         # Only from pinned memory does a copy run at the same time as the computation.
         moved = _each(lambda tensor: tensor.pin_memory().to(device, non_blocking=True), data)
-        return Prepared(moved, batch.positions, stream.record_event())
+        return Prepared(moved, batch.positions.numpy(), stream.record_event())
 
 
 def _structure(data: Any, channels_first: bool) -> Any:

@@ -214,7 +214,7 @@ class Pipelines:
     def batches(self, config: Config, visits: int, build: Callable[..., tf.data.Dataset] = build_batches) -> Batches:
         """Returns the config's batches after `visits` visits, as `build` makes them; it names the file of an error."""
         split = self.split(config)
-        return Batches(lambda rest: build(config, "train", self.world, rest, split), split, self.stream(visits))
+        return Batches(lambda rest, _: build(config, "train", self.world, rest, split), split, self.stream(visits))
 
     def new(self, config: Config, work: Work | None = None, warm_up_s: float | None = None) -> "Pipeline":
         """Returns a pipeline; a batch counts as delivered when `work`, if given, has processed it."""

@@ -41,7 +41,7 @@ def may_pass(error: Exception) -> str | None:
 class Retry:
     """The tries in a row of one piece of work."""
 
-    def __init__(self, label: str = "", sleep: Callable[[float], None] | None = None) -> None:
+    def __init__(self, label: str = "", sleep: Callable[[float], object] | None = None) -> None:
         """Starts without an error; `label` begins each warning, `sleep` waits for a number of seconds."""
         self._label, self._sleep = label, sleep or time.sleep
         self._tries = 0

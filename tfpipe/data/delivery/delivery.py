@@ -1,149 +1,243 @@
-"""The open pipeline of a Loader: takes its batches in time, and finds what was left out of them."""
+"""Hands out a rank's batches: each counts when it is handed out, in one act that no exception splits.
 
-import logging
+A batch stays in its source until the position has passed it. So what a signal handler raises, e.g. KeyboardInterrupt,
+leaves the position, and the batch for the next call. This module knows no TensorFlow.
+"""
+
 import math
-from collections.abc import Callable
-from functools import cache, partial
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-import tensorflow as tf
-
-from tfpipe.config import Config
-from tfpipe.data.delivery.epochs import Epochs
-from tfpipe.data.delivery.taker import Prepare, Taker
-from tfpipe.data.failures.batches import Batches, PhasedBatches
-from tfpipe.data.failures.missing import Dropped, DroppedLog, DroppedSample
+from tfpipe.data.order.progress import Position, Progress
 from tfpipe.data.order.stream import Stream
-from tfpipe.data.runtime.meter import Meter
-from tfpipe.data.runtime.shutdown import END_S
-from tfpipe.native import core
 
-logger = logging.getLogger(__name__)
-TURNED = (
-    "EXIF turns some of the images that this process decodes, which are taken as they are stored, as ImageNet's are: "
-    'set data.exif to "apply" to turn them, and their boxes, or to "ignore" if they are meant so'
+if TYPE_CHECKING:
+    from tfpipe.data.delivery.taker import Taker
+    from tfpipe.data.failures.batches import Batches
+    from tfpipe.data.failures.missing import DroppedLog
+    from tfpipe.data.runtime.meter import Meter
+
+# Seconds that another thread's wait for a batch gets to end as the process ends.
+END_S = 0.5
+UNKNOWN = "the number of batches is not known before the XMLs are read: an index (tfpipe index) has it"
+ANOTHER = (
+    "another pass over the test data of this Loader has begun, and it has one at a time: for loops within each other, "
+    "zip and threads that need a pass each need a Loader each, e.g. tfpipe.Loader(config, 'test', data=loader.data); "
+    "threads that share a pass take the batches of one iterator, batches = iter(loader)"
 )
-Open = Callable[[Stream], Batches]
+Moves = list[tuple[Position, Position]]
 
 
-def opener(config: Config, build: Callable[..., tf.data.Dataset], epochs: Epochs) -> Open:
-    """Returns a function that opens the batches from a point of the stream on; `build` is pipeline.build_batches.
+class BatchTimeoutError(Exception):
+    """No batch came in time."""
 
-    The dataset of a whole pass is built once, since test passes repeat it. The function holds no reference to the
-    Loader: a thread has it, and ends when the Loader is dropped.
-    """
-    data, start = epochs.data, epochs.progress.stream
-    build = partial(build, split=data.catalog.split, world=data.world, data=data)
-    whole = cache(lambda: build(config, resume=start))
 
-    def open_batches(stream: Stream) -> Batches:
-        if data.config.phased:
-            return PhasedBatches(build, (config, epochs.schedule, epochs.step), data, stream)
-        return Batches(lambda rest: whole() if rest is start else build(config, resume=rest), data, stream)
+class Bounds(NamedTuple):
+    """The batches of an epoch or a pass."""
 
-    return open_batches
+    begin: Callable[[], Position]
+    """Begins it, as the first batch is asked for; returns the position there."""
+    length: int | None = None
+    """Number of batches; None if only the XMLs tell."""
+    end: float = math.inf
+    """Step at which it ends."""
+    ends_with_moves: bool = False
+    """Whether it ends when the rank goes elsewhere."""
 
 
 class Delivery:
-    """Takes a rank's batches from a point of its stream on, and goes to others; it has no reference to the Loader."""
+    """A rank's position, and the pipeline that is open there. It has no reference to the Loader."""
 
-    def __init__(self, open_batches: Open, epochs: Epochs, dropped: DroppedLog, timeout_s: float) -> None:
-        """Opens nothing yet: `open_batches` builds the pipeline from a point of the stream on.
-
-        `timeout_s` is how long a batch may take, math.inf: any time.
-        """
-        self._open, self._epochs, self.dropped, self.timeout_s = open_batches, epochs, dropped, timeout_s
-        self.prepare: Callable[[Batches], Prepare] | None = None
-        """Returns a function by which a thread prepares the batches, which have just been opened."""
-        self.ahead = 0
-        """Batches that the thread prepares before they are asked for."""
-        self.meter = Meter()
-        self.batches: Batches | None = None
+    def __init__(
+        self, opener: Callable[[Progress], "Taker"], progress: Progress, dropped: "DroppedLog", meter: "Meter"
+    ) -> None:
+        """Opens nothing yet: `opener` opens the pipeline where `progress` is; `dropped` finds samples left out."""
+        self._open, self.progress, self.dropped, self.meter = opener, progress, dropped, meter
+        self.lock = threading.RLock()
         self.taker: Taker | None = None
-        self._finder: Dropped | None = None
-        self._warns_of_exif = "exif" not in epochs.data.config.model_fields_set  # a config that has it knows of it
+        self.is_held = False
 
-    def opened(self) -> Batches:
-        """Returns the batches; builds the pipeline if it is not open."""
-        if self.batches is None:
-            stream = self._epochs.progress.stream
-            self.batches = self._open(stream)
-            if self.prepare is not None or self.timeout_s < math.inf:
-                prepare: Prepare = iter if self.prepare is None else self.prepare(self.batches)
-                self.taker = Taker(self.batches, self.timeout_s, prepare, self.ahead)
-            skips = self._epochs.data.config.on_error == "skip"
-            self._finder = Dropped(self._epochs.data, stream) if skips else None
+    def opened(self) -> "Taker":
+        """Returns the pipeline; opens it if it is not open."""
+        if self.taker is None:
+            self.dropped.look()
+            self.dropped.begin(self.progress.ahead)
             self.meter.restart()
-        return self.batches
+            self.taker = self._open(self.progress)
+        return self.taker
 
-    def take(self, timed: bool) -> Any:
-        """Returns the next batch; `timed`: batches have the time at which they were ready.
-
-        Raises StopIteration at the end of a pass, TimeoutError, and TfpipeError if too many samples were left out.
-        """
-        if self._epochs.ended:
-            raise StopIteration
-        batches = self.opened()
-        take = partial(next, batches) if self.taker is None else self.taker.take
+    def built(self) -> "Batches":
+        """Returns the batches of the pipeline, once it is built; raises the error of building it."""
         try:
-            batch = self.meter.take(take, lambda batch: (float(batch.ready), batch.moved_s or 0.0) if timed else None)
-        except StopIteration:
-            self.look(end=True)
+            return self.opened().built()
+        except Exception:
             self.release()
-            self._epochs.ended = True
-            self.dropped.check()
             raise
-        self._epochs.progress.add(batch.positions)
-        if self._warns_of_exif and core().unturned():
-            self._warns_of_exif = False
-            logger.warning(TURNED)
-        if self._finder is not None:
-            self.dropped.add(self._finder.add(batch.positions.numpy()))
-            self.dropped.check()
+
+    def take(self, finish: Callable[[Any], Any], moves: Moves) -> Any:
+        """Returns the next batch, as `finish` makes it; notes in `moves` how it moves the position.
+
+        Raises StopIteration at the end of a pass, BatchTimeoutError, the pipeline's errors, and TfpipeError if too many
+        samples were left out.
+        """
+        before = self.progress.at
+        if before.ended:
+            raise StopIteration
+        taker = self.opened()
+        self.meter.wait()
+        answer = taker.peek(before.given.step + 1)
+        if answer is None:
+            raise BatchTimeoutError
+        if answer.error is not None:
+            self._end(answer.error)
+        self.meter.take(answer.ready_s, answer.moved_s)
+        self.dropped.add(answer.number, answer.positions)
+        batch, after = finish(answer.batch), self.progress.next(answer.positions)
+        moves.append((before, after))
+        self.progress.at = after
         return batch
 
-    def look(self, end: bool = False) -> None:
-        """Looks for samples left out of the batches since the last time; `end`: a test pass has no more of them."""
-        if self._finder is not None:
-            self.dropped.add(self._finder.look(end=end))
-
-    def left_out(self) -> list[DroppedSample]:
-        """Returns the samples left out of the batches that the state counts, since the last call."""
-        self.look()
-        self._settle()
-        return self.dropped.take()
-
-    def go_to(self, stream: Stream, step: int, crops: int) -> None:
-        """Ends the pipeline, and goes to the beginning of `stream`, before which there were `step` batches."""
-        self.look()
-        self._settle()
-        self.dropped.forget()
+    def _end(self, error: BaseException) -> None:
+        """Ends the pass, or the pipeline, which the next batch opens again at the position; raises `error`."""
+        if not isinstance(error, StopIteration):
+            self.release()
+            raise error
+        self.dropped.look(end=True)
         self.release()
-        self._epochs.progress.restart(stream, step, crops)
-        self._epochs.moves += 1
+        self.progress.at = self.progress.at._replace(ended=True)
+        self.dropped.check()
+        raise StopIteration
+
+    def take_back(self, moves: Moves) -> None:
+        """Takes back that a batch was handed out, unless another thread has moved the position since."""
+        with self.lock:
+            for before, after in moves:
+                if self.progress.at is after:
+                    self.progress.at = before
+
+    def go_to(self, stream: Stream, step: int = 0, crops_before: int = 0) -> None:
+        """Goes to the beginning of `stream`, before which the rank had `step` batches, and all ranks `crops_before`."""
+        with self._left():
+            self.dropped.restart()
+            self.progress.go_to(stream, step, crops_before)
+
+    def go_back(self) -> None:
+        """Goes to the point that the state is of."""
+        with self._left():
+            self.progress.go_back()
+
+    def begin_pass(self) -> Position:
+        """Begins a whole pass over test data, or that of a state just loaded; returns the position."""
+        with self.lock:
+            if not self.progress.at.is_fresh:
+                self.go_to(self.progress.start)
+            at = self.progress.at
+            self.progress.at = at._replace(passes=at.passes + 1)
+            return self.progress.at
+
+    @contextmanager
+    def _left(self) -> Iterator[None]:
+        """Ends the pipeline, also for another thread, before the position moves within `with`.
+
+        Forgets what was left out of batches that do not count.
+        """
+        self.cancel()
+        with self.lock:
+            self.settle()
+            self.dropped.forget()
+            self.release()
+            yield
+
+    def settle(self) -> None:
+        """Settles the samples left out of the batches that the state counts."""
+        self.dropped.look()
+        rank, at = self.progress.rank, self.progress.at
+        self.dropped.settle(math.inf if at.is_over else self.progress.rest.cursors[rank].position)
 
     def release(self) -> None:
         """Ends the pipeline and its thread."""
         if self.taker is not None:
             self.taker.close()
-        self.batches = self.taker = self._finder = None
+        self.taker = None
 
     def cancel(self) -> None:
         """Ends another thread's wait for a batch, which would hold the lock until the batch is there."""
-        if (batches := self.batches) is not None and not self._epochs.lock.acquire(blocking=False):
-            batches.cancel()
-        elif batches is not None:
-            self._epochs.lock.release()
+        if (taker := self.taker) is not None:
+            taker.cancel()
 
     def hold(self) -> None:
-        """Ends the pipeline as the process ends, and keeps the lock, for which other threads then wait."""
+        """Ends the pipeline as the process ends; threads that take batches, which are daemons, wait for that end."""
+        self.is_held = True
         self.cancel()
-        self._epochs.lock.acquire(timeout=END_S)
+        self.lock.acquire(timeout=END_S)
         if self.taker is not None:
             self.taker.close()
 
-    def _settle(self) -> None:
-        epochs = self._epochs
-        over = epochs.ended and epochs.step == epochs.used
-        rank = epochs.data.world.rank
-        self.dropped.settle(math.inf if over else epochs.progress.rest().cursors[rank].position)
+
+class HandOut(Iterator[Any]):
+    """An iterator over a Delivery's batches; an exception at any of its lines leaves the batch for the next call."""
+
+    _delivery: Delivery
+
+    def _take(self, moves: Moves) -> Any:
+        """Takes the next batch with the lock, as Delivery.take does."""
+        raise NotImplementedError
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__module__}.{type(self).__name__} has a pipeline and threads, and cannot be pickled or "
+            "copied: make another Loader of the same config, loader.config, in this process with data=loader.data, and "
+            "take the state of this one to it by state_dict() and load_state_dict()"
+        )
+
+    def __next__(self) -> Any:
+        """Returns the next batch: images, labels and, if asked for, positions and the time, as build_dataset does.
+
+        Raises TfpipeError if a file, which it names, cannot be used, too many were left out, or no batch came in time.
+        """
+        moves: Moves = []
+        try:
+            return self._take(moves)
+        except BaseException:
+            self._delivery.take_back(moves)
+            if self._delivery.is_held and threading.current_thread() is not threading.main_thread():
+                threading.Event().wait()  # instead of printing an error while the process ends
+            raise
+
+
+class Pass(HandOut):
+    """The batches of an epoch or a pass that are still to come; `len` is their number when it was made.
+
+    Threads may share it: each batch goes to one of them. A pass over test data raises RuntimeError once another one has
+    begun.
+    """
+
+    def __init__(self, delivery: Delivery, take: Callable[[Moves], Any], bounds: Bounds) -> None:
+        """Takes batches by `take`, within `bounds`."""
+        self._delivery, self._take_next, self._bounds = delivery, take, bounds
+        self._began: Position | None = None
+        self._over = False
+
+    def _take(self, moves: Moves) -> Any:
+        with self._delivery.lock:
+            if self._over:
+                raise StopIteration
+            if self._began is None:
+                self._began = self._bounds.begin()
+            at, began, bounds = self._delivery.progress.at, self._began, self._bounds
+            if at.passes != began.passes:
+                raise RuntimeError(ANOTHER)
+            # Another thread may have taken the epoch's last batch.
+            if at.given.step < bounds.end and not (bounds.ends_with_moves and at.moves != began.moves):
+                with suppress(StopIteration):
+                    return self._take_next(moves)
+            self._over = True
+            raise StopIteration
+
+    def __len__(self) -> int:
+        """Returns the number of batches; raises TypeError if it is not known."""
+        if self._bounds.length is None:
+            raise TypeError(UNKNOWN)
+        return self._bounds.length

@@ -1,76 +1,81 @@
 """A rank's batches, with one answer to every failure: retried if it may pass, otherwise raised with the file's name."""
 
-import time
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 
 import tensorflow as tf
 
-from tfpipe.config import Config
 from tfpipe.data.batch import Batch
 from tfpipe.data.failures.diagnose import to_named_error
-from tfpipe.data.order.schedule import Schedule
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.split import Split
 from tfpipe.util.retry import Retry
 
+Build = Callable[[Stream, int], tf.data.Dataset]
+
 
 class Batches(Iterator[Batch]):
     """An iterator over the batches of a rank: training, the test pass and bench take theirs from it.
 
     After an error of the storage that may pass it builds the pipeline again, from the next crop on; meanwhile the other
-    ranks wait in the allreduce.
+    ranks wait in the allreduce. Where a dataset of training data ends, as that of a phase does, the next one begins.
     """
 
     def __init__(
-        self,
-        build: Callable[..., tf.data.Dataset],
-        split: Split,
-        stream: Stream,
-        sleep: Callable[[float], None] = time.sleep,
+        self, build: Build, split: Split, stream: Stream, sleep: Callable[[float], object] | None = None
     ) -> None:
-        """Builds the pipeline.
+        """Builds nothing yet: `open`, or the first batch taken, builds the pipeline.
 
-        `build` builds it from a point of the stream on, as pipeline.build_batches does; `stream` is where it begins;
-        `sleep` waits for a number of seconds.
+        `build` builds it from a point of the stream on, as pipeline.build_batches does, given the number of batches
+        taken before; `stream` is where it begins; `sleep` waits for a number of seconds, by default until `cancel`.
         """
         self._build, self._split, self._stream = build, split, stream
-        self._retry = Retry(f"rank {split.world.rank}: ", sleep)
-        self.failing = self._cancelled = False
+        self._cancelled = threading.Event()
+        self._retry = Retry(f"rank {split.world.rank}: ", sleep or self._cancelled.wait)
+        self.failing = False
         """Whether a failure is being named, which takes longer than a batch, or has been."""
+        self.taken = 0
+        """Number of batches taken."""
         self.reached: tf.Tensor | None = None
         """int64 [batch, 2]: positions of the last batch taken; None before the first."""
-        self._elements = self._open(stream)
+        self._elements: Any = None
 
     def __next__(self) -> Batch:
         """Returns the next batch.
 
         Raises:
             TfpipeError: a file cannot be used, which the message names, or the pipeline has failed in another way.
+            CancelledError: `cancel` was called.
         """
+        self.open()
         while True:
             try:
                 batch = next(self._elements)
+            except StopIteration:
+                if not self._split.training:
+                    raise
             except tf.errors.OpError as error:
                 # Raised here, where Python drops `error`: a reference from another frame would keep the pipeline alive.
-                if self._cancelled:
+                if self._cancelled.is_set():
                     raise
                 if not self._retry.again(error, reason(error)):
                     self.failing = True
                     raise to_named_error(error, self._split, self._stream, self.reached) from error
             else:
                 self._retry.reset()
-                self.reached = batch.positions
+                self.taken, self.reached = self.taken + 1, batch.positions
                 return batch
-            self._elements = self._open(self.rest())
+            if self._cancelled.is_set():
+                raise tf.errors.CancelledError(None, None, "the pipeline has been ended")
+            self._build_elements()
 
     @property
     def iterator(self) -> Any:
-        """The pipeline's own iterator, for its statistics; another one after a retry."""
-        return self._elements.iterator
+        """The pipeline's own iterator, for its statistics; another one after a retry, None before it is built."""
+        return None if self._elements is None else self._elements.iterator
 
     @property
     def element_spec(self) -> Batch:
@@ -79,11 +84,9 @@ class Batches(Iterator[Batch]):
 
     def cancel(self) -> None:
         """Ends another thread's wait for a batch, with tf.errors.CancelledError; there are no more batches."""
-        self._cancelled = True
-        self._elements.cancel()
-
-    def _open(self, stream: Stream) -> Cancellable:
-        return Cancellable(self._build(stream))
+        self._cancelled.set()
+        if self._elements is not None:
+            self._elements.cancel()
 
     def rest(self) -> Stream:
         """Returns the stream after the last batch taken."""
@@ -91,42 +94,15 @@ class Batches(Iterator[Batch]):
             return self._stream
         return self._stream.moved(self._split.world.rank, Cursor.after(self.reached[-1]))
 
+    def open(self) -> None:
+        """Builds the pipeline if it is not built."""
+        if self._elements is None:
+            self._build_elements()
 
-class PhasedBatches(Batches):
-    """The batches of a schedule's phases: where the dataset of a phase ends, that of the next one begins."""
+    def _build_elements(self) -> None:
+        self._elements = self._iterate(self._build(self.rest(), self.taken))
+        if self._cancelled.is_set():  # while it was built
+            self._elements.cancel()
 
-    _taken = 0
-
-    def __init__(
-        self, build: Callable[..., tf.data.Dataset], course: tuple[Config, Schedule, int], split: Split, stream: Stream
-    ) -> None:
-        """Builds the pipeline of the first phase.
-
-        `build` builds the dataset of a config with fixed sizes from a point of the stream on, `resume`, as
-        pipeline.build_batches does; `course` is the config, its schedule, and the steps done when `stream` begins.
-        """
-        self._course = course
-        super().__init__(build, split, stream)
-
-    def __next__(self) -> Batch:
-        """Returns the next batch; raises as Batches does."""
-        while True:
-            with suppress(StopIteration):
-                batch = super().__next__()
-                self._taken += 1
-                return batch
-            self._elements = self._open(self.rest())
-            if self._cancelled:
-                self._elements.cancel()
-
-    @property
-    def element_spec(self) -> Batch:
-        """Types and shapes of the batches of all phases: None for a size that changes."""
-        config, schedule, _ = self._course
-        specs = [self._build(config.at(phase.epoch)).element_spec for phase in schedule.phases]
-        return tf.nest.map_structure(lambda spec, *more: spec.most_specific_common_supertype(more), *specs)
-
-    def _open(self, stream: Stream) -> Cancellable:
-        config, schedule, first = self._course
-        phase, steps = schedule.phase_after(first + self._taken)
-        return Cancellable(self._build(config.at(phase.epoch), resume=stream).take(steps))
+    def _iterate(self, dataset: tf.data.Dataset) -> Any:
+        return Cancellable(dataset)

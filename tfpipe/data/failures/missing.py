@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -16,44 +17,46 @@ from tfpipe.data.order.stream import Cursor, SampleRef, Stream
 from tfpipe.data.split import Failure, Split
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
+from tfpipe.util.files import stamp
 
 # Batches after which the samples left out are looked for if no caller asks before.
 LOOK_EVERY = 1000
 PASSED = "it could not be read when it was due, but can be read now"
 
 
+@dataclass(frozen=True)
 class MissingSamples:
-    """A detector of samples without a crop, from the positions of a rank's batches."""
+    """A point up to which samples without a crop were looked for, by the positions of a rank's batches."""
 
-    def __init__(self, stream: Stream, order: Order | Mixture, world: World) -> None:
-        """Starts at `stream`, the rest of the stream from which the batches are built."""
-        self._stream, self._order, self._world = stream, order, world
-        self._last = -1
+    stream: Stream
+    """The rest of the stream there."""
+    order: Order | Mixture
+    world: World
+    last: int = -1
+    """Position of the last sample that gave a crop; -1 before the first."""
 
-    def passed(self, batches: Sequence[np.ndarray]) -> SampleRef:
-        """Returns the samples that gave no crop, up to the last one in the next batches.
+    def passed(self, batches: Sequence[np.ndarray]) -> tuple[SampleRef, "MissingSamples"]:
+        """Returns the samples that gave no crop, up to the last one in the next batches, and the point after that.
 
         `batches` are consecutive batches' positions as from build_dataset, int64 [batch, 2] each, without gaps.
         """
         seen = np.concatenate([np.zeros((0, 2), np.int64), *batches])
         if not len(seen):
-            return SampleRef(*np.zeros((3, 0), np.int64))
-        rank, last = self._world.rank, Cursor.after(seen[-1])
-        ahead = self._stream.moved(rank, last)
-        count = (ahead.index(rank) - self._stream.index(rank)) // ahead.size + 1
-        visits = self._stream.visits(self._order, self._world, count)
-        # The crops of the first sample may have been in the batches before.
-        new = visits.position != self._last
-        missing = new & ~np.isin(visits.position, seen[:, 0])
-        self._stream, self._last = ahead, last.position
-        return SampleRef(*(column[missing] for column in visits))
+            return SampleRef(*np.zeros((3, 0), np.int64)), self
+        rank, last = self.world.rank, Cursor.after(seen[-1])
+        ahead = self.stream.moved(rank, last)
+        visits = self._visits((ahead.index(rank) - self.stream.index(rank)) // ahead.size + 1)
+        missing = ~np.isin(visits.position, seen[:, 0])
+        return SampleRef(*(column[missing] for column in visits)), replace(self, stream=ahead, last=last.position)
 
     def rest(self, end: int) -> SampleRef:
-        """Returns the samples left before position `end`; only for a stream that was fresh at the start."""
-        rank = self._world.rank
-        count = max(0, -(-(end - self._stream.index(rank)) // self._stream.size))
-        visits = self._stream.visits(self._order, self._world, count)
-        new = visits.position != self._last
+        """Returns the samples left before position `end`."""
+        return self._visits(self.stream.count(self.world.rank, end))
+
+    def _visits(self, count: int) -> SampleRef:
+        visits = self.stream.visits(self.order, self.world, count)
+        # The crops of the first sample may have been in the batches before.
+        new = visits.position != self.last
         return SampleRef(*(column[new] for column in visits))
 
 
@@ -65,116 +68,125 @@ class DroppedSample(NamedTuple):
 
 
 class DroppedLog:
-    """The samples that a rank has left out: those before the point that a state is of, and those after it."""
+    """Finds the samples that a rank's batches have left out: those before the point that a state is of, and after it.
+
+    Costs nothing for samples that arrive. A missing sample is loaded again to find the reason; one without any object
+    of a known class does not count as left out. Whatever is interrupted can be repeated, and counts once.
+    """
 
     def __init__(self, split: Split, most: float) -> None:
-        """Allows the share `most` of an epoch's samples."""
+        """Allows the share `most` of an epoch's samples, of all ranks."""
         self._split, self._most = split, most
+        # Stored crops are never left out: a bad one ends the run.
+        self._looks = split.config.on_error == "skip" and split.stores == "images"
         self._settled: list[DroppedSample] = []
-        self._open: list[DroppedSample] = []
-        self._counts: Counter[int] = Counter()  # by epoch
+        self._settled_counts: Counter[int] = Counter()  # by epoch
+        self._open: dict[int, DroppedSample] = {}  # by position
+        self._empty: dict[int, Any] = {}  # stamps of the files of samples that have no crop
+        self._unchecked = False
+        self.begin(Stream.start(split.world.size))
 
-    def add(self, samples: list[DroppedSample]) -> None:
-        """Adds samples of batches that the state does not count yet."""
-        self._open += samples
-        self._counts.update(self._epochs(samples))
+    def begin(self, stream: Stream) -> None:
+        """Looks at the batches from a point of the stream on."""
+        self._batches: dict[int, np.ndarray] = {}
+        self._point = MissingSamples(stream, self._split.order, self._split.world)
+
+    def add(self, number: int, positions: np.ndarray) -> None:
+        """Adds the positions, int64 [batch, 2], of batch `number`, the next one; every LOOK_EVERY batches, looks.
+
+        Raises TfpipeError as `check` does.
+        """
+        if self._looks:
+            self._batches[number] = positions
+            if len(self._batches) >= LOOK_EVERY:
+                self.look()
+        if self._unchecked:
+            self.check()
+
+    def look(self, end: bool = False) -> None:
+        """Looks for samples left out of the batches added; `end` says whether they are the last ones of a test pass."""
+        if not self._looks:
+            return
+        missing, point = self._point.passed(list(self._batches.values()))
+        rest = [point.rest(self._split.order.count)] if end else []
+        for visits in (missing, *rest):
+            self._open |= {sample.position: sample for sample in self._explained(visits)}
+        self._point, self._batches, self._unchecked = point, {}, True
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """Samples left out since the stream began, as far as they were looked for, by epoch."""
+        return dict(self._settled_counts + self._epochs(self._open.values()))
 
     @property
     def count(self) -> int:
         """Samples left out since the stream began, as far as they were looked for."""
-        return sum(self._counts.values())
+        return sum(self.counts.values())
 
     def settle(self, end: float) -> None:
         """Settles the samples before stream position `end`: the state counts their batches."""
-        self._settled += [sample for sample in self._open if sample.position < end]
-        self._open = [sample for sample in self._open if sample.position >= end]
+        settled = [sample for position, sample in self._open.items() if position < end]
+        rest = {position: sample for position, sample in self._open.items() if position >= end}
+        counts = self._settled_counts + self._epochs(settled)
+        self._settled, self._settled_counts, self._open = [*self._settled, *settled], counts, rest
 
     def forget(self) -> None:
         """Forgets the samples that are not settled: they come again, and are then left out again."""
-        self._counts.subtract(self._epochs(self._open))
-        self._open = []
+        self._open, self._batches = {}, {}
 
     def restart(self) -> None:
         """Begins to count the samples of epochs from zero."""
-        self._counts.clear()
+        self._settled_counts = Counter()
 
     def take(self) -> list[DroppedSample]:
         """Returns the samples settled since the last call."""
         settled, self._settled = self._settled, []
         return settled
 
-    def check(self) -> None:
-        """Raises TfpipeError if more samples of an epoch were left out than are allowed; names the last ones."""
+    def check(self, ranks: Sequence[dict[int, int]] = ()) -> None:
+        """Raises TfpipeError if more samples of an epoch were left out than are allowed; names the last ones.
+
+        `ranks` are the `counts` of all ranks; without them, this rank's alone count.
+        """
         name, visits = self._split.catalog.split, self._split.order.length
-        worst = max(self._counts.values(), default=0)
+        worst = max(sum(map(Counter, ranks or [self.counts]), Counter()).values(), default=0)
         if worst > self._most * visits:
-            last = [*self._settled, *self._open][-3:]
+            last = [*self._settled, *self._open.values()][-3:]
             names = "; ".join(f"{sample.failure.path}: {sample.failure.reason}" for sample in last)
             raise TfpipeError(
                 f"rank {self._split.world.rank}: {worst} of {visits} {name} samples cannot be used, "
                 f"more than the {self._most:.4g} that data.max_bad_fraction lets be left out; the last ones are "
-                f"{names or 'named by dropped()'}; tfpipe check finds all such files"
+                f"{names or 'on other ranks'}; tfpipe check finds all such files"
             )
+        self._unchecked = False
 
-    def _epochs(self, samples: list[DroppedSample]) -> list[int]:
-        return [sample.position // self._split.order.length for sample in samples]
-
-
-class Dropped:
-    """Finds the samples that were left out, from the positions of a rank's batches.
-
-    Costs nothing for samples that arrive. A missing sample is loaded again to find the reason; one without any
-    object of a known class does not count as left out.
-    """
-
-    def __init__(self, split: Split, stream: Stream) -> None:
-        """Starts at `stream`, from which the batches' dataset was built."""
-        self._split = split
-        self._gaps = MissingSamples(stream, split.order, split.world)
-        self._known: dict[int, Failure | None] = {}
-        self._batches: list[np.ndarray] = []
-
-    def add(self, positions: np.ndarray) -> list[DroppedSample]:
-        """Adds the next batch's positions, int64 [batch, 2]; every LOOK_EVERY batches, returns what `look` does."""
-        self._batches.append(positions)
-        return self.look() if len(self._batches) == LOOK_EVERY else []
-
-    def look(self, batches: Sequence[np.ndarray] = (), end: bool = False) -> list[DroppedSample]:
-        """Returns the samples that the batches added since the last call, and then `batches`, have left out.
-
-        `batches` are positions as for `add`; `end` says whether they are the last ones of a test pass. Stored crops are
-        never left out: a bad one ends the run.
-        """
-        batches, self._batches = [*self._batches, *batches], []
-        if self._split.stores != "images":
-            return []
-        dropped = self._explained(self._gaps.passed(batches))
-        if end:
-            dropped += self._explained(self._gaps.rest(self._split.order.count))
-        return dropped
+    def _epochs(self, samples: Any) -> Counter[int]:
+        positions = np.array([sample.position for sample in samples], np.int64)
+        return Counter(self._split.order.epochs(positions, self._split.world).tolist())
 
     def _explained(self, visits: SampleRef) -> list[DroppedSample]:
-        # A run may resume right after the last crop of a sample: then nothing of it is missing.
-        rest = visits.first_crop < most_crops(self._split, visits.item)
-        visits = SampleRef(*(column[rest] for column in visits))
-        # A resumed sample whose crops were not counted before may have had all; that says nothing of its next visit.
-        resumed = visits.first_crop > 0
-        new = resumed | np.array([item not in self._known for item in visits.item.tolist()], bool)
-        if new.any():
-            self._learn(SampleRef(*(values[new] for values in visits)))
-        failures = zip(visits.position.tolist(), [self._known[item] for item in visits.item.tolist()], strict=True)
-        for item in visits.item[resumed].tolist():
-            del self._known[item]
-        return [DroppedSample(position, failure) for position, failure in failures if failure is not None]
-
-    def _learn(self, visits: SampleRef) -> None:
         split, catalog = self._split, self._split.catalog
+        # A run may resume right after the last crop of a sample: then nothing of it is missing.
+        rest = visits.first_crop < most_crops(split, visits.item)
+        visits = SampleRef(*(column[rest] for column in visits))
+        files = [self._stamps(item) for item in visits.item.tolist()]
+        stored = [self._empty.get(item) == stamps for item, stamps in zip(visits.item.tolist(), files, strict=True)]
+        visits = SampleRef(*(column[~np.array(stored, bool)] for column in visits))
+        if not len(visits.item):
+            return []
         samples = tf.data.Dataset.from_tensors(visits).map(Lookup(catalog).sample_paths).unbatch()
-        for sample, outcome in zip(visits.item.tolist(), replay(samples, split), strict=True):
-            image, _ = catalog.image_and_box(sample)
+        dropped = []
+        for position, item, first, outcome in zip(*map(np.ndarray.tolist, visits), replay(samples, split), strict=True):
+            image, _ = catalog.image_and_box(item)
             if isinstance(outcome, tf.errors.OpError):
-                self._known[sample] = split.explain(image, outcome)
+                dropped.append(DroppedSample(position, split.explain(image, outcome)))
             elif len(outcome.labels):
-                self._known[sample] = Failure(split.name(image), PASSED)
-            else:
-                self._known[sample] = None
+                dropped.append(DroppedSample(position, Failure(split.name(image), PASSED)))
+            elif not first:
+                # A resumed sample whose crops were not counted before may have had all.
+                self._empty[item] = self._stamps(item)
+        return dropped
+
+    def _stamps(self, item: int) -> tuple[Any, ...]:
+        """Returns the stamps of a sample's files, by which a later change is noticed; of records there are none."""
+        return tuple(map(stamp, self._split.files(self._split.catalog.image_and_box(item)[0])))

@@ -1,6 +1,5 @@
-"""How far a rank is in its stream: the batches it was given, and those of them that count as used."""
+"""How far a rank is in its stream: one value, replaced whole by each batch that is handed out and each move."""
 
-from collections import deque
 from typing import Any, NamedTuple
 
 from tfpipe.data.order.stream import Cursor, Stream
@@ -13,75 +12,117 @@ class Mark(NamedTuple):
     """A point between two batches of a rank."""
 
     step: int
-    """Batches before it, since the stream began."""
-    crops: int
+    """Batches before it, since all data began."""
+    crops: int = 0
     """Crops in those of them that this process was given."""
-    cursor: Cursor | None
+    cursor: Cursor | None = None
     """The rank's cursor there; None at the beginning of the stream."""
 
 
-class Progress:
-    """The batches that a rank was given, by their number and positions, and the batch that the state is of.
+class Position(NamedTuple):
+    """The point that a rank has reached: what was handed out before it, and what of that the state counts."""
 
-    That is the last one given until `commit` is called, then the last one committed.
+    stream: Stream
+    """Stream at whose beginning the rank is or was, with the other ranks' cursors there."""
+    first: Mark
+    """The beginning of `stream`."""
+    given: Mark
+    """After the last batch that was handed out."""
+    counted: Mark | None = None
+    """After the last batch that was committed; None until there is a commit: the state is that of `given`."""
+    crops_before: int = 0
+    """Crops of all ranks before `stream`, of other numbers of ranks."""
+    passes: int = 0
+    """Passes over test data that have begun."""
+    moves: int = 0
+    """Times that the rank went elsewhere, instead of on to the next batch."""
+    ended: bool = False
+    """Whether a pass over test data has handed out its last batch."""
+
+    @property
+    def used(self) -> Mark:
+        """The point that the state is of."""
+        return self.given if self.counted is None else self.counted
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nothing was handed out since the rank came here."""
+        return self.given == self.first and not self.ended
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the state counts a whole pass over test data."""
+        return self.ended and self.used.step == self.given.step
+
+    def after(self, crops: Any) -> "Position":
+        """Returns the position after the next batch, of these crops, int64 [batch, 2]; it may be empty."""
+        given = self.given
+        cursor = Cursor.after(crops[-1]) if len(crops) else given.cursor
+        return self._replace(given=Mark(given.step + 1, given.crops + len(crops), cursor))
+
+    def rest(self, rank: int, mark: Mark) -> Stream:
+        """Returns the stream after a mark of the rank; the other ranks are where they were at its beginning."""
+        return self.stream if mark.cursor is None else self.stream.moved(rank, mark.cursor)
+
+
+class Progress:
+    """A rank's position, and the marks of batches that a commit can still count.
+
+    `at` is all that says how far the rank is: whoever stores an earlier value takes back what came after it. Marks of
+    batches that were taken back stay until they are replaced, and cannot be committed.
     """
 
-    def __init__(self, stream: Stream, rank: int, step: int = 0) -> None:
-        """Starts at `stream`, before which the rank was given `step` batches."""
-        self._rank, self._commits = rank, False
-        self.restart(stream, step)
+    def __init__(self, stream: Stream, rank: int) -> None:
+        """Begins at `stream`, before which there was no batch."""
+        self.start, self.rank = stream, rank
+        self.at = Position(stream, Mark(0), Mark(0))
+        self._marks = {0: Mark(0)}
 
-    def restart(self, stream: Stream, step: int, crops: int = 0) -> None:
-        """Goes to the beginning of `stream`, before which the rank was given `step` batches, with `crops` crops."""
-        self.stream = stream
-        self._counted = self._given = Mark(step, crops, None)
-        self._open: deque[Mark] = deque()
-
-    def add(self, positions: Any) -> None:
-        """Adds the next batch, of these positions, int64 [batch, 2]; it may be empty."""
-        rows, (step, crops, cursor) = len(positions), self._given
-        self._given = Mark(step + 1, crops + rows, Cursor.after(positions[-1]) if rows else cursor)
-        self._open.append(self._given)
-        if not self._commits and len(self._open) > MOST_OPEN:
-            self._counted = self._open.popleft()
+    def next(self, crops: Any) -> Position:
+        """Returns the position after the next batch, as Position.after, and keeps its mark; `at` stays."""
+        after = self.at.after(crops)
+        step = after.given.step
+        self._marks[step] = after.given
+        if after.counted is None:
+            self._marks.pop(step - MOST_OPEN - 1, None)
+        return after
 
     def commit(self, step: int | None = None) -> None:
         """Counts the batches up to number `step`, or all, as used.
 
         Raises ValueError if batch `step` was not given, or before the first commit is not among the last MOST_OPEN.
         """
-        step = self.given if step is None else step
-        if not self._counted.step <= step <= self.given:
+        at, last = self.at, self.at.given.step
+        step = last if step is None else step
+        first = max(at.first.step, last - MOST_OPEN) if at.counted is None else at.counted.step
+        if not first <= step <= last:
             raise ValueError(
-                f"commit({step}): the last batch that counts can be {self._counted.step} to {self.given}; commit "
+                f"commit({step}): the last batch that counts can be {first} to {last}; commit "
                 f"in their order, the first time within {MOST_OPEN} batches"
             )
-        self._commits = True
-        while self._open and self._open[0].step <= step:
-            self._counted = self._open.popleft()
+        self.at = at._replace(counted=self._marks[step])
+        for number in range(first, step):
+            self._marks.pop(number, None)
+
+    def go_back(self) -> None:
+        """Goes to the point that the state is of."""
+        used, over = self.at.used, self.at.is_over
+        self._marks[used.step] = used
+        self.at = self.at._replace(given=used, moves=self.at.moves + 1, ended=over)
+
+    def go_to(self, stream: Stream, step: int = 0, crops_before: int = 0) -> None:
+        """Goes to the beginning of `stream`, before which the rank had `step` batches, and all ranks `crops_before`."""
+        at, first = self.at, Mark(step)
+        counted = None if at.counted is None else first
+        self._marks = {step: first}
+        self.at = Position(stream, first, first, counted, crops_before, at.passes, at.moves + 1)
 
     @property
-    def given(self) -> int:
-        """Number of the last batch given."""
-        return self._given.step
-
-    @property
-    def crops(self) -> int:
-        """Crops in the batches given."""
-        return self._given.crops
-
-    @property
-    def used(self) -> Mark:
-        """The point that the state is of."""
-        return self._counted if self._commits else self._given
-
-    def rest(self) -> Stream:
-        """Returns the stream after the batch that the state is of; other ranks are where it starts."""
-        return self._after(self.used)
-
     def ahead(self) -> Stream:
-        """Returns the stream after the last batch given."""
-        return self._after(self._given)
+        """The stream after the last batch handed out."""
+        return self.at.rest(self.rank, self.at.given)
 
-    def _after(self, mark: Mark) -> Stream:
-        return self.stream if mark.cursor is None else self.stream.moved(self._rank, mark.cursor)
+    @property
+    def rest(self) -> Stream:
+        """The stream after the batch that the state is of."""
+        return self.at.rest(self.rank, self.at.used)

@@ -5,11 +5,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from tfpipe.data.runtime.autotune import queued, stages
 
-T = TypeVar("T")
 RECENT = 100
 
 
@@ -96,29 +95,28 @@ class Meter:
         """Begins an epoch, counted from 1: the next step's time counts from now."""
         self.epoch, self._ended_s, self._callbacks_s, self._left_out_s = epoch, self.clock(), 0.0, 0.0
 
-    def take(
-        self, next_batch: Callable[[], T], timing: Callable[[T], tuple[float, float] | None] = lambda _: None
-    ) -> T:
-        """Returns the next batch, which begins a step.
+    def wait(self) -> None:
+        """Begins a step by the wait for its batch."""
+        self.open = OpenStep("input", self.clock())
 
-        `timing` gives the time of day at which it was ready, and the seconds in which a thread put it on a device, of
-        which the wait may be a part; None if they are not known.
+    def take(self, ready_s: float = math.inf, moved_s: float = 0.0) -> None:
+        """Ends the wait for a batch.
+
+        `ready_s` is the time of day at which it was ready, math.inf if that is not known; `moved_s` are the seconds in
+        which a thread put it on a device, of which the wait may be a part.
         """
-        began_s = self.clock()
-        self.open = OpenStep("input", began_s)
-        batch = next_batch()
+        assert self.open is not None, "wait() begins a step"
+        began_s = self.open.since_s
         self._taken_s = self.clock()
         self.taken_at_s = self._wall_clock()
         self.open = OpenStep("step", began_s)
         self._batches += 1
-        ready_s, moved_s = timing(batch) or (math.inf, 0.0)
         self._delay_s = max(0.0, self.taken_at_s - ready_s)
         if ready_s < math.inf:
             self._delayed_s = (self._delayed_s or 0.0) + self._delay_s
         self._transfer_s = min(moved_s, self._taken_s - began_s)
         self._wait_s = self._taken_s - began_s - self._transfer_s
         self.waited_s += self._wait_s
-        return batch
 
     @contextmanager
     def calling(self) -> Iterator[None]:

@@ -7,8 +7,6 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -55,26 +53,12 @@ class Held(Protocol):
     Python ends such a thread wherever it is, and within TensorFlow's C++ that aborts the process.
     """
 
-    is_held: bool
-
     def hold(self) -> None: ...
 
 
 def hold_at_exit(thing: Held) -> None:
     """Lets an exit handler call `thing.hold()`, before the iterators over datasets are closed."""
-    thing.is_held = False
     _register_holding().add(thing)
-
-
-@contextmanager
-def silent_at_exit(thing: Held) -> Iterator[None]:
-    """Lets a daemon thread wait, instead of printing an error, once `thing` is held: the process ends."""
-    try:
-        yield
-    except BaseException:
-        if thing.is_held and threading.current_thread() is not threading.main_thread():
-            threading.Event().wait()
-        raise
 
 
 @functools.cache

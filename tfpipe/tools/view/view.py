@@ -125,7 +125,7 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
 def _batches(config: Config, split: Split, stream: Stream) -> Iterator[tuple[Any, ...]]:
     """Yields the images and the targets of batches, without weights, from the stream's position on."""
 
-    def build(rest: Stream) -> tf.data.Dataset:
+    def build(rest: Stream, _: int) -> tf.data.Dataset:
         return build_batches(config, split.catalog.split, ALONE, rest, split)
 
     plain = split.config.views or (needs_origin(split) and config.data.transform is None)
