@@ -425,11 +425,12 @@ def test_an_own_limit_of_bad_files_takes_the_place_of_the_configs(config: Config
     """Half of 96 samples may be left out; the config lets none be."""
     bad = [DroppedSample(number, Failure(f"/{number}.jpg", "the file is empty")) for number in range(49)]
     with Loader(config, max_bad_fraction=0.5) as loader:
-        loader._delivery.dropped.add(bad[:48])
-        loader._delivery.dropped.check()
-        loader._delivery.dropped.add(bad[48:])
+        dropped = loader._delivery.dropped
+        dropped._open = {sample.position: sample for sample in bad[:48]}
+        dropped.check()
+        dropped._open |= {bad[48].position: bad[48]}
         with pytest.raises(TfpipeError, match=r"49 of 96 train samples cannot be used, more than the 0\.5 that"):
-            loader._delivery.dropped.check()
+            dropped.check()
 
 
 def test_what_keras_would_take_for_labels_or_weights_is_not_in_a_dataset(config: Config) -> None:
@@ -443,7 +444,7 @@ def test_what_keras_would_take_for_labels_or_weights_is_not_in_a_dataset(config:
 @pytest.mark.parametrize("take", [pickle.dumps, copy.copy, copy.deepcopy], ids=lambda take: take.__name__)
 def test_a_copy_is_refused_with_what_to_do_instead(config: Config, take: Any) -> None:
     with pytest.raises(
-        TypeError, match=r"tfpipe\.data\.loader\.Loader has a pipeline .*: make another one of the same"
+        TypeError, match=r"tfpipe\.data\.loader\.Loader has a pipeline .*: make another Loader of the same"
     ):
         take(Loader(config))
 
@@ -490,7 +491,7 @@ def take_images(loader: Loader, images: int) -> None:
     for number in range(images // loader.config.data.batch_size + 1):
         next(loader)
         if number % 4 == 3:
-            loader._delivery.look()
+            loader._delivery.dropped.look()
 
 
 def test_class_folders_without_xmls_have_a_length(sample: SampleData, tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ import pytest
 import tensorflow as tf
 
 from tests.support.bad_files import GOOD, GOOD_XML, IMAGES, XMLS, Fault
+from tests.support.left_out import left_out
 from tfpipe import World, build_dataset, load_config
 from tfpipe.cli import main
 from tfpipe.config import Config
 from tfpipe.data.failures.diagnose import cannot_use
-from tfpipe.data.failures.missing import Dropped
 from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.order.stream import Stream
 from tfpipe.data.pipeline import crop, read, visit
@@ -95,7 +95,7 @@ def test_skipping_leaves_out_exactly_these(tree: Path, decoder: str, channels: i
         if positions[-1, 0] >= len(split.catalog):
             break
     seen = {position for positions in batches for position in positions[:, 0].tolist()}
-    left = dict(Dropped(split, Stream.start(1)).look(batches))
+    left = dict(left_out(split, Stream.start(1), batches))
     bad = {item: fault for item, fault in enumerate(FAULTS) if fault.says is not None}
     # Without shuffling, the positions of the first epoch are the places in the list.
     whole = set(range(len(split.catalog)))

@@ -24,7 +24,7 @@ def config(sample: SampleData, index: str, tmp_path_factory: pytest.TempPathFact
 
 def test_arrays_share_memory_and_may_be_donated(config: Config) -> None:
     """JAX gives the memory of an array that it did not allocate to no other one."""
-    prepare = tfpipe.jax.Loader(config)._delivery.prepare(None)
+    prepare = tfpipe.jax.Loader(config)._opener.prepare(None, None)
     batch = Batch((tf.zeros([8, 32, 32, 3], tf.uint8), tf.range(8)), tf.zeros([8, 2], tf.int64))
     images, labels = next(prepare(iter([batch]))).data
     assert isinstance(images, jax.Array) and (images.dtype, labels.dtype) == (np.uint8, np.int32)
@@ -38,7 +38,7 @@ def test_what_is_ahead_on_the_device_does_not_count(config: Config) -> None:
         expected = [next(whole)[2].numpy().tolist() for _ in range(6)]
     with tfpipe.jax.Loader(config, positions=True) as loader:
         assert [next(loader)[2].tolist() for _ in range(3)] == expected[:3]
-        batches = loader._delivery.batches
+        batches = loader._delivery.taker.batches
         while batches.reached.numpy().tolist() != expected[4]:
             pass  # two batches are taken while no batch is asked for
         state = loader.state_dict()

@@ -94,7 +94,8 @@ def test_the_loss_of_the_last_step_of_an_epoch_counts_before_its_end() -> None:
     guard = NotFiniteGuard(Path("nowhere"), World())
     guard.set_model(model)
     for step, not_finite in enumerate((0.0, 1.0)):
-        model.meter.take(lambda: None)
+        model.meter.wait()
+        model.meter.take()
         model.positions = tf.constant([[step, 0]], tf.int64)
         model.finish({"loss": 1.0}, np.array([0, 0, not_finite, not_finite]), 0.0)
         guard.on_train_batch_end(step)  # the second loss is as yet unread

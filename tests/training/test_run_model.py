@@ -64,7 +64,8 @@ def test_what_ranks_ask_is_granted_two_steps_later_and_once() -> None:
     model.world, model.meter = World(1, 2), Meter()
     granted = []
     for asked in ([0, 0], [0.5, 0], [0, 0], [0, 0], [0, 0], [0, 0.5], [0, 0]):
-        model.meter.take(lambda: None)
+        model.meter.wait()
+        model.meter.take()
         model.finish({"loss": 1.0}, np.array([*asked, 0, 0]), 0.0)
         granted.append(model.granted)
     none = Requests()
@@ -72,7 +73,8 @@ def test_what_ranks_ask_is_granted_two_steps_later_and_once() -> None:
     model.settle()
     assert model.granted == Requests(stop=True)
     model.agreed = Requests(save=True)
-    model.meter.take(lambda: None)
+    model.meter.wait()
+    model.meter.take()
     model.finish({"loss": 1.0}, np.array([0, 0.5, 0, 0]), 0.0)
     assert model.granted == Requests(save=True, stop=True), "what is saved is known, and so what was asked in it"
     model.settle()

@@ -44,19 +44,19 @@ def of(number: int) -> tf.errors.OpError:
 class Opened(Batches):
     """Batches whose pipeline is a Python iterator."""
 
-    def _open(self, stream: Stream) -> Iterator[Batch]:
-        return self._build(stream)
+    def _iterate(self, dataset: Iterator[Batch]) -> Iterator[Batch]:
+        return dataset
 
 
 def batches_of(failures: dict[int, list[Exception]], pauses: list[float]) -> Batches:
     """The batches of rank 1 of 2, each of one image with one crop; the data are the image's number."""
 
-    def build(stream: Stream) -> Iterator[Batch]:
+    def build(stream: Stream, _: int) -> Iterator[Batch]:
         cursor = stream.cursors[1]
         numbers = Flaky(cursor.position // 2 + (cursor.crop > 0), failures)
         return (Batch(number, tf.constant([[2 * number + 1, 0]])) for number in numbers)
 
-    split = SimpleNamespace(world=World(1, 2), cause=lambda _: None, stores="crops")
+    split = SimpleNamespace(world=World(1, 2), cause=lambda _: None, stores="crops", training=True)
     return Opened(build, split, Stream.start(2), pauses.append)
 
 
@@ -100,7 +100,7 @@ def test_a_real_pipeline_goes_on_with_the_very_next_crop(sample: SampleData, tmp
         pauses.append(seconds)
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
-    def build(stream: Stream) -> tf.data.Dataset:
+    def build(stream: Stream, _: int) -> tf.data.Dataset:
         return build_batches(config, split, resume=stream)
 
     loaded = load_split(config.data, split, World())

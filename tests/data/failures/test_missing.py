@@ -1,5 +1,6 @@
 """Samples that are left out are told with their reasons, and no others."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,12 +8,13 @@ import numpy as np
 import pytest
 
 from tests.support.configs import changed
+from tests.support.left_out import left_out
 from tests.support.packs import config_of, packed
 from tests.support.sample import SampleData
 from tests.support.spoilt import spoil
 from tfpipe import Cursor, Stream, World, build_dataset, load_config
 from tfpipe.config import Config
-from tfpipe.data.failures.missing import Dropped, MissingSamples
+from tfpipe.data.failures.missing import DroppedLog, MissingSamples
 from tfpipe.data.order.permutation import Order
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Failure
@@ -44,8 +46,7 @@ def test_all_that_is_left_out_of_an_epoch_is_told_and_why(spoilt: tuple[Config, 
         batches.append(positions)
         if positions[-1, 0] > 2 * order.count:
             break
-    dropped = Dropped(split, Stream.start(1))
-    told = [left for some in (batches[:1], batches[1:20], batches[20:]) for left in dropped.look(some)]
+    told = left_out(split, Stream.start(1), batches[:1], batches[1:20], batches[20:])
     found = {Path(failure.path).name: f"{failure.path}: {failure.reason}" for _, failure in told}
     seen, left = set(np.concatenate(batches)[:, 0].tolist()), {position for position, _ in told}
     # Every place of two epochs has been seen or left out, and none both.
@@ -66,7 +67,7 @@ def test_a_test_pass_tells_also_what_comes_last(sample: SampleData, tree: Path, 
         Path(split.catalog.paths[item]).write_bytes(b"x")
     positions = [each[2] for each in build_dataset(config, "test", world, True).as_numpy_iterator()]
     assert np.concatenate(positions)[:, 0].tolist() == [item for item in range(1, 37, 2) if item not in bad]
-    found = Dropped(replace(split, world=world), Stream.start(2)).look(positions, end=True)
+    found = left_out(replace(split, world=world), Stream.start(2), positions, end=True)
     assert [(position, failure.path) for position, failure in found] == [
         (item, split.catalog.paths[item]) for item in bad
     ]
@@ -78,11 +79,16 @@ def test_an_image_resumed_after_its_last_crop_is_told_when_it_is_left_out_later(
     data = {"train_filelist": "train.txt", "on_error": "skip", "crop": "full", "shuffle_buffer": 0}
     config = load_config(sample.config(tmp_path / "config.json", data=data))
     split = load_split(config.data, "train", World())
-    dropped = Dropped(split, Stream((Cursor(2, 1),)))
-    batch = np.array([[position, 0] for position in range(3, len(split.catalog) + 2)])
-    assert dropped.look([batch]) == []
+    log = DroppedLog(split, math.inf)
+    log.begin(Stream((Cursor(2, 1),)))
+    log.add(1, np.array([[position, 0] for position in range(3, len(split.catalog) + 2)]))
+    log.look()
+    assert log.count == 0
     Path(split.catalog.paths[2]).unlink()
-    (left,) = dropped.look([np.array([[len(split.catalog) + 3, 0]])])
+    log.add(2, np.array([[len(split.catalog) + 3, 0]]))
+    log.look()
+    log.settle(math.inf)
+    (left,) = log.take()
     assert left.position == len(split.catalog) + 2 and left.failure.path == split.catalog.paths[2]
 
 
@@ -95,10 +101,9 @@ def test_a_sample_resumed_after_its_last_crop_is_not_left_out_if_its_file_is_los
     """Its only crop was trained before, so nothing of it is missing."""
     data = {"train_filelist": "train.txt", "on_error": "skip", "shuffle_buffer": 0, **data}
     split = load_split(load_config(sample.config(tmp_path / "config.json", data=data)).data, "train", World())
-    dropped = Dropped(split, Stream((Cursor(2, 1),)))
     item, _ = split.catalog.image_and_box(2)
     Path(split.catalog.paths[item]).unlink()
-    assert dropped.look([np.array([[3, 0], [4, 0]])]) == []
+    assert left_out(split, Stream((Cursor(2, 1),)), [np.array([[3, 0], [4, 0]])]) == []
 
 
 def test_stored_crops_are_never_left_out(sample: SampleData, tmp_path: Path) -> None:
@@ -106,8 +111,7 @@ def test_stored_crops_are_never_left_out(sample: SampleData, tmp_path: Path) -> 
     out = packed(config_of(sample, tmp_path), tmp_path / "crops", "crops", splits=("train",))
     config = config_of(sample, tmp_path, "packed", out, on_error="skip", unit="image")
     split = load_split(config.data, "train", World())
-    dropped = Dropped(split, Stream((Cursor(2, 99),)))
-    assert dropped.look([np.array([[3, 0], [4, 0]])]) == []
+    assert left_out(split, Stream((Cursor(2, 99),)), [np.array([[3, 0], [4, 0]])]) == []
 
 
 def test_an_image_without_an_object_of_a_known_class_is_not_left_out(sample: SampleData, tmp_path: Path) -> None:
@@ -117,7 +121,7 @@ def test_an_image_without_an_object_of_a_known_class_is_not_left_out(sample: Sam
     positions = [each[2] for each in build_dataset(config, "train", World(), True).take(3).as_numpy_iterator()]
     gaps = set(range(positions[-1][-1, 0])) - set(np.concatenate(positions)[:, 0].tolist())
     assert gaps
-    assert Dropped(split, Stream.start(1)).look(positions) == []
+    assert left_out(split, Stream.start(1), positions) == []
 
 
 def test_an_image_that_was_lost_and_can_be_read_counts_too(sample: SampleData, tmp_path: Path) -> None:
@@ -127,7 +131,7 @@ def test_an_image_that_was_lost_and_can_be_read_counts_too(sample: SampleData, t
     batches = [each[2] for each in build_dataset(config, "train", World(), True).take(3).as_numpy_iterator()]
     lost = int(batches[1][4, 0])
     batches[1] = np.delete(batches[1], 4, axis=0)
-    (left,) = Dropped(split, Stream.start(1)).look(batches)
+    (left,) = left_out(split, Stream.start(1), batches)
     item = int(split.order.items(np.array([lost]))[0])
     assert left == (
         lost,
@@ -137,5 +141,6 @@ def test_an_image_that_was_lost_and_can_be_read_counts_too(sample: SampleData, t
 
 def test_a_sample_whose_last_crop_was_in_the_batch_before_is_not_missing() -> None:
     gaps = MissingSamples(Stream.start(1), Order(10, shuffle=False), World())
-    assert gaps.passed([np.array([[0, 0], [1, 0], [1, 1]])]).position.tolist() == []
-    assert gaps.passed([np.array([[3, 0]])]).position.tolist() == [2]
+    missing, gaps = gaps.passed([np.array([[0, 0], [1, 0], [1, 1]])])
+    assert missing.position.tolist() == []
+    assert gaps.passed([np.array([[3, 0]])])[0].position.tolist() == [2]

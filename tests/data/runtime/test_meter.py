@@ -11,17 +11,12 @@ from tfpipe.data.runtime.autotune import Stage
 from tfpipe.data.runtime.meter import Meter, OpenStep, StepTimes
 
 
-class Batches:
-    """A source of batches that takes its time."""
-
-    def __init__(self, clock: Clock, wait_s: float, meter: Meter) -> None:
-        self.clock, self.wait_s, self.meter = clock, wait_s, meter
-        self.seen: OpenStep | None = None
-
-    def __call__(self) -> str:
-        self.seen = self.meter.open
-        self.clock.now_s += self.wait_s
-        return "batch"
+def take(meter: Meter, clock: Clock, wait_s: float, *timing: float) -> None:
+    """Takes a batch that is waited for."""
+    meter.wait()
+    assert meter.open == OpenStep("input", clock.now_s)
+    clock.now_s += wait_s
+    meter.take(*timing)
 
 
 @pytest.fixture
@@ -37,7 +32,6 @@ def meter(clock: Clock) -> Meter:
 
 
 def test_a_step_is_split_exactly(clock: Clock, meter: Meter) -> None:
-    batches = Batches(clock, 0.75, meter)
     meter.begin_epoch(1)
     with meter.calling():
         clock.now_s += 0.25
@@ -47,8 +41,8 @@ def test_a_step_is_split_exactly(clock: Clock, meter: Meter) -> None:
             clock.now_s += 0.125
     clock.now_s += 0.125  # Keras' loop
     began_s, ready_at_s = clock.now_s, clock.of_day() + 0.625
-    assert meter.take(batches, lambda _: (ready_at_s, 0.5)) == "batch"
-    assert batches.seen == OpenStep("input", began_s) and meter.open == OpenStep("step", began_s)
+    take(meter, clock, 0.75, ready_at_s, 0.5)
+    assert meter.open == OpenStep("step", began_s)
     clock.now_s += 1.5
     times = meter.finish(reduce_s=0.75)
     step = times.read()
@@ -61,11 +55,9 @@ def test_a_step_is_split_exactly(clock: Clock, meter: Meter) -> None:
 
 
 def test_steps_leave_no_gap_between_them_but_a_restart_does(clock: Clock, meter: Meter) -> None:
-    batches = Batches(clock, 1, meter)
-
     def step() -> float:
         clock.now_s += 3
-        meter.take(batches)
+        take(meter, clock, 1)
         return meter.finish(0).step_s
 
     assert [step(), step()] == [4, 4]
@@ -75,7 +67,7 @@ def test_steps_leave_no_gap_between_them_but_a_restart_does(clock: Clock, meter:
 
 
 def test_clocks_that_disagree_make_no_time_negative(clock: Clock, meter: Meter) -> None:
-    meter.take(Batches(clock, 0, meter), lambda _: (clock.of_day() + 1, 1.0))
+    take(meter, clock, 0, clock.of_day() + 1, 1.0)
     step = meter.finish(reduce_s=0.001).read()
     assert (step.transfer_s, step.compute_s, step.reduce_s, step.delay_s) == (0, 0, 0, 0)
 
@@ -95,8 +87,7 @@ def test_the_parts_add_up_to_the_step_whatever_each_takes(steps: list[tuple[floa
                 meter.begin_epoch(1)
             clock.now_s += called_s
         clock.now_s += loop_s
-        timing = clock.of_day(), transfer_s
-        meter.take(Batches(clock, wait_s, meter), lambda _, timing=timing: timing)
+        take(meter, clock, wait_s, clock.of_day(), transfer_s)
         clock.now_s += training_s
         step_s, *parts, _ = step = meter.finish(reduce_s).read()
         assert min(step) >= 0 and sum(parts) == pytest.approx(step_s, abs=1e-6)
@@ -113,10 +104,9 @@ def test_waits_delays_and_rates_are_those_of_the_clocks(monkeypatch: pytest.Monk
     meter = Meter(lambda: seconds[0], lambda: time_of_day[0])
 
     def take(wait_s: float, ready_at_s: float) -> None:
-        def wait() -> None:
-            seconds[0] += wait_s
-
-        meter.take(wait, lambda _: (ready_at_s, 0.0))
+        meter.wait()
+        seconds[0] += wait_s
+        meter.take(ready_at_s)
 
     take(7.0, 4000.0)
     seconds[0] = 101.0
@@ -135,6 +125,7 @@ def test_waits_delays_and_rates_are_those_of_the_clocks(monkeypatch: pytest.Monk
 
 def test_without_the_time_of_a_batch_there_is_no_delay() -> None:
     meter = Meter()
-    meter.take(lambda: None)
+    meter.wait()
+    meter.take()
     found = meter.stats(8, None, ["read"])
     assert "delay_s" not in found and found["stages"] == {}

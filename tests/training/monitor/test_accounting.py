@@ -21,7 +21,6 @@ from tfpipe import Config, World, load_config
 from tfpipe.config.model import CallbackConfig
 from tfpipe.config.targets import TargetsConfig
 from tfpipe.data import loader
-from tfpipe.data.delivery import delivery
 from tfpipe.data.runtime.autotune import Stage
 from tfpipe.data.runtime.meter import Meter, StepTimes
 from tfpipe.data.sources.registry import load_split
@@ -114,22 +113,13 @@ class Account:
         """A step of 1 s: some wait, 0.25 s of allreduce, 0.05 s of callbacks."""
         self.now_s += 0.05
         ready_at_s = self.now_s
-        self.model.meter.take(Sleepy(self, wait_s), lambda _: (ready_at_s, 0.0))
+        self.model.meter.wait()
+        self.now_s += wait_s
+        self.model.meter.take(ready_at_s)
         self.now_s += 0.95 - wait_s
         self.model.meter.finish(0.25)
         for each in self.callbacks:
             each.on_train_batch_end(number)
-
-
-class Sleepy:
-    def __init__(self, account: Account, wait_s: float) -> None:
-        self.account, self.wait_s = account, wait_s
-
-    def __iter__(self) -> "Sleepy":
-        return self
-
-    def __call__(self) -> None:
-        self.account.now_s += self.wait_s
 
 
 OTHERS = {0: (200.0, 800.0, 500.0, 0.5, 10.0), 2: (1500.0, 1875.0, 375.0, 0.25, 30.0)}
@@ -293,7 +283,7 @@ def test_a_real_run_accounts_for_its_steps_and_once_more_after_a_crash(
         return build(*args, **how).filter(lambda *_: tf.numpy_function(pass_time, [], tf.bool)).with_options(alone)
 
     monkeypatch.setattr(loader, "build_batches", timed)
-    monkeypatch.setattr(delivery, "Meter", lambda: Meter(clock))
+    monkeypatch.setattr(loader, "Meter", lambda: Meter(clock))
     monkeypatch.setattr("tests.support.own.Slow", Late)
     config = real_config(sample, tmp_path / "c.json", steps_per_epoch=17)
     config = config.model_copy(update={"callbacks": [CallbackConfig(name="tests.support.own:Slow")]})

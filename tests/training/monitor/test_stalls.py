@@ -91,7 +91,12 @@ def test_the_thread_warns_and_writes_while_the_step_is_still_open(
     meter.recent_s.append(0.001)
     release = threading.Event()
 
-    taker = threading.Thread(target=meter.take, args=(lambda: release.wait(30),))
+    def take() -> None:
+        meter.wait()
+        release.wait(30)
+        meter.take()
+
+    taker = threading.Thread(target=take)
     path = tmp_path / "metrics.jsonl"
     with caplog.at_level(logging.WARNING), watch_of(meter, path, rank=3, after_s=0.2):
         taker.start()

@@ -1,12 +1,10 @@
-"""Epochs and passes: their lengths, and Loader.dataset(), of which Keras takes an iteration an epoch."""
+"""Lengths of epochs and passes, and Loader.dataset(), of which Keras takes an iteration an epoch."""
 
 import gc
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -17,10 +15,7 @@ from tqdm import tqdm
 
 from tests.support.models import tiny
 from tests.support.routes import samples, write_files
-from tfpipe import Loader, Stream, World, load
-from tfpipe.data.delivery.epochs import Epochs, Pass
-from tfpipe.data.order.progress import Progress
-from tfpipe.data.order.schedule import Phase, Schedule
+from tfpipe import Loader, World, load
 
 SMALL: dict[str, Any] = {"image_size": 16, "batch_size": 4, "world": World()}
 
@@ -60,41 +55,11 @@ def test_an_epoch_has_a_length_which_progress_bars_show(root: Path) -> None:
         assert len(loader) == len(list(loader.epoch())) == int(loader.dataset().cardinality()) == 4
 
 
-class Steps(Iterator[int]):
-    """Epochs of a schedule without a pipeline: a batch is the number of its step."""
-
-    def __init__(self, *phases: Phase) -> None:
-        progress = Progress(Stream.start(1), 0)
-        self.epochs = Epochs(SimpleNamespace(training=True), progress)
-        self.epochs.schedule = Schedule(phases)
-
-    def __next__(self) -> int:
-        self.epochs.progress.add(())
-        return self.epochs.step - 1
-
-    def epoch(self, number: int | None) -> Pass:
-        return self.epochs.epoch(number, self)
-
-    def dataset(self) -> tf.data.Dataset:
-        return self.epochs.dataset(lambda: self, tf.TensorSpec([], tf.int64))
-
-
-def test_an_epoch_has_what_is_left_of_its_steps_and_none_once_it_is_over() -> None:
-    steps = Steps(Phase(0, 6, 4), Phase(1, 3, 8))
-    assert [len(steps.epoch(number)) for number in range(3)] == [6, 3, 3]
-    assert [next(steps) for _ in range(4)] == [0, 1, 2, 3]
-    assert [len(steps.epoch(number)) for number in (0, 1, None)] == [2, 3, 2]
-    assert list(steps.epoch(0)) == [4, 5] and list(steps.epoch(0)) == [] and list(steps.epoch(None)) == [6, 7, 8]
-    assert [len(steps.epoch(number)) for number in (0, 1, 2)] == [0, 0, 3]
-    with pytest.raises(ValueError, match="epoch 0 begins at step 0, and 9 steps are done"):
-        next(steps.epoch(0))
-    with pytest.raises(ValueError, match="epoch 3 begins at step 12, and 9 steps are done"):
-        next(steps.epoch(3))
-
-
-def test_a_dataset_states_its_length_if_all_epochs_have_it() -> None:
-    assert int(Steps(Phase(0, 6, 4), Phase(1, 6, 8)).dataset().cardinality()) == 6
-    assert int(Steps(Phase(0, 6, 4), Phase(1, 3, 8)).dataset().cardinality()) == tf.data.UNKNOWN_CARDINALITY
+def test_a_dataset_states_its_length_if_all_epochs_have_it(root: Path) -> None:
+    phases = {"image_size": [[0, 16], [1, 24]]}, {"batch_size": [[0, 4], [1, 8]]}
+    for sizes, cardinality in zip(phases, (6, tf.data.UNKNOWN_CARDINALITY), strict=True):
+        with load(root, **SMALL | sizes) as loader:
+            assert int(loader.dataset().cardinality()) == cardinality
 
 
 def test_an_iteration_over_the_dataset_is_an_epoch(root: Path) -> None:
