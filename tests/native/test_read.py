@@ -48,6 +48,17 @@ def test_a_file_that_states_no_size_is_read_to_its_end(path: str) -> None:
     assert read(path) == Path(path).read_bytes()
 
 
+def test_a_stamp_is_the_size_and_the_time_of_a_file_or_of_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    for time_ns in (0, -1, 1_795_924_221_762_156_789):
+        os.utime(tmp_path / "file", ns=(time_ns, time_ns))
+        (tmp_path / "link").unlink(missing_ok=True)
+        (tmp_path / "link").symlink_to("file")
+        assert native.native().stamp(str(tmp_path / "link")).numpy().tolist() == [5, time_ns]
+    for path in ("", str(tmp_path / "none"), "x" * 5000):
+        assert native.native().stamp(path).numpy().tolist() == [-1, -1]
+
+
 def test_a_file_that_comes_in_pieces(tmp_path: Path) -> None:
     """From a pipe, which states no size either."""
     pipe, contents = tmp_path / "pipe", os.urandom(300_000)

@@ -16,7 +16,7 @@ import numpy as np
 from tfpipe.errors import ConfigError
 
 CORE, OPS = "_core*.so", "_ops*.so"
-VERSION = 21  # TFPIPE_VERSION of crops.h
+VERSION = 22  # TFPIPE_VERSION of crops.h
 # setup.py has the same remedy.
 REMEDY = "install a wheel of tfpipe, or install it again with a C compiler (cc) on PATH"
 DAMAGED = 2  # TFPIPE_DAMAGED of crops.h
@@ -25,7 +25,7 @@ KERNELS = ("bilinear", "antialias", "bicubic", "area")
 MOST_MEMBERS, NAME_BYTES = 4096, 64  # of a tar file that are listed in a call; memory for a name, on average
 OUTPUT_BYTES = 1 << 16  # for which memory is taken at once
 # Of Native; in graphs they are TfpipeCrops and so on.
-OP_NAMES = "crops resize augment sizes read range rows lines mark mix floats windows".split()
+OP_NAMES = "crops resize augment sizes read stamp range rows lines mark mix floats windows".split()
 # Elements of a handle of an array, as ops/column.c takes it; more than the 128 that TensorFlow copies into a graph.
 HANDLE = 256
 # struct tfpipe_event of record.h.
@@ -214,6 +214,9 @@ class Native(Core):
     read: Callable[[Any], Any]
     """(path of a file (string [])) -> its contents (string []), "" for the path "". Its errors are those of
     tf.io.read_file; a file of more than 2^30 bytes is one."""
+    stamp: Callable[[Any], Any]
+    """(path of a file (string [])) -> its size in bytes and time of change in ns since 1970 (int64 [2]), -1 for both if
+    it cannot be reached."""
     range: Callable[[Any, Any, Any, Any], Any]
     """(paths of files (string [n]), number of one (int32 []), offset and length (int64 []), in bytes) -> these bytes of
     the file (string []). Keeps files open. Its errors are those of tf.io.read_file, and

@@ -1,31 +1,34 @@
-"""Stores of contents by number: what is kept is found, and nothing that was cut, or is of another source."""
+"""Stores of contents by number: what is kept is taken, and nothing that was cut, or whose source is another now."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tfpipe.data.runtime.store import Store, file_in, in_memory, kept_in, on_disk
 
 KIND, COUNT = ".jpg", 2500
 
 
-def found(store: Store, number: int, source: str) -> bytes:
-    @tf.function(input_signature=[tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.string)])
-    def find(number: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
-        return store.find(number, source)
-
-    return find(tf.constant(number, tf.int64), tf.constant(source)).numpy()
+def in_graph(read: Callable[[], bytes]) -> tf.Tensor:
+    return tf.ensure_shape(tf.numpy_function(read, [], tf.string), [])
 
 
-def keep(store: Store, number: int, source: str, contents: bytes) -> None:
-    @tf.function(input_signature=[tf.TensorSpec([], tf.int64), *[tf.TensorSpec([], tf.string)] * 2])
-    def keep(number: tf.Tensor, source: tf.Tensor, contents: tf.Tensor) -> tf.Tensor:
-        return store.keep(number, source, contents)
+def taken(store: Store, number: int, source: object, contents: bytes) -> tuple[bytes, bool]:
+    """What a store gives if the source has these contents, and whether it has read them."""
+    read = []
 
-    assert keep(tf.constant(number, tf.int64), tf.constant(source), tf.constant(contents)) == contents
+    got = store(
+        tf.constant(number, tf.int64),
+        tf.constant(str(source)),
+        lambda: in_graph(lambda: read.append(contents) or contents),
+    )
+    return got.numpy(), bool(read)
 
 
 def opened(folder: Path) -> Store:
@@ -33,35 +36,79 @@ def opened(folder: Path) -> Store:
 
 
 @pytest.mark.parametrize("make", [lambda _: in_memory(), opened], ids=["memory", "disk"])
-def test_what_is_kept_is_found_and_nothing_else(tmp_path: Path, make: Callable[[Path], Store]) -> None:
+def test_what_is_kept_is_taken_and_nothing_else(tmp_path: Path, make: Callable[[Path], Store]) -> None:
     store = make(tmp_path)
     contents = {0: b"\0\xff\n", 999: b"a", 1000: b"b" * 5000, 2499: b"c"}
-    for number, bytes_of in contents.items():
-        assert found(store, number, f"/{number}") == b""
-        keep(store, number, f"/{number}", bytes_of)
-    assert {number: found(store, number, f"/{number}") for number in contents} == contents
-    assert found(store, 1, "/1") == b""
+    for wanted in (True, False):
+        for number, bytes_of in contents.items():
+            assert taken(store, number, f"/{number}", bytes_of) == (bytes_of, wanted)
+    assert taken(store, 1, "/1", b"d") == (b"d", True)
 
 
-def test_a_later_run_finds_the_files(tmp_path: Path) -> None:
-    keep(opened(tmp_path), 1234, "/a", b"image")
+def test_a_later_run_takes_the_files_also_without_their_sources(tmp_path: Path) -> None:
+    taken(opened(tmp_path), 1234, "/a", b"image")
     assert file_in(tmp_path, 1234, KIND) == tmp_path / "1/1234.jpg"
     assert [path.relative_to(tmp_path) for path in tmp_path.glob("*/*")] == [Path("1/1234.jpg")]
-    assert found(opened(tmp_path), 1234, "/a") == b"image"
-    assert found(opened(tmp_path), 1234, "/another source") == b""
+    assert taken(opened(tmp_path), 1234, "/a", b"") == (b"image", False)
+    assert taken(opened(tmp_path), 1234, "/another source", b"other") == (b"other", True)
 
 
-@pytest.mark.parametrize("left", [0, 3, 24])
+@pytest.mark.parametrize("left", [0, 3, 24, 62])
 def test_a_file_cut_short_is_not_used_and_kept_anew(tmp_path: Path, left: int) -> None:
-    keep(opened(tmp_path), 7, "/a", b"image")
+    taken(opened(tmp_path), 7, "/a", b"image")
     file = file_in(tmp_path, 7, KIND)
     whole = file.read_bytes()
     assert left < len(whole)
     file.write_bytes(whole[:left])
     store = opened(tmp_path)
-    assert found(store, 7, "/a") == b""
-    keep(store, 7, "/a", b"image")
-    assert found(store, 7, "/a") == b"image" and file.read_bytes() == whole
+    assert taken(store, 7, "/a", b"image") == (b"image", True) and file.read_bytes() == whole
+    assert taken(store, 7, "/a", b"image") == (b"image", False)
+
+
+EDIT = st.sampled_from([b"first", b"other", b"longer text", b""])
+
+
+@settings(max_examples=20)
+@given(st.lists(st.tuples(EDIT, st.integers(0, 2)), min_size=1, max_size=4))
+def test_a_later_run_reads_what_was_edited_since_and_nothing_else(
+    tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[bytes, int]]
+) -> None:
+    """Edited in place, to another size or time or to neither."""
+    folder = tmp_path_factory.mktemp("cache")
+    source, before = folder / "source", None
+    for contents, time_ns in edits:
+        source.write_bytes(contents)
+        os.utime(source, ns=(time_ns, time_ns))
+        now = len(contents), time_ns
+        kept = before is not None and before[0] == now and before[1] != b""
+        expected = before[1] if kept else contents
+        assert taken(opened(folder), 7, source, contents) == (expected, not kept)
+        before = now, expected
+
+
+def test_a_run_asks_for_a_source_s_stamp_once(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(b"first")
+    taken(opened(tmp_path), 7, source, b"first")
+    store = opened(tmp_path)
+    assert taken(store, 7, source, b"") == (b"first", False)
+    source.write_bytes(b"longer text")
+    assert taken(store, 7, source, b"longer text") == (b"first", False)
+    assert taken(opened(tmp_path), 7, source, b"longer text") == (b"longer text", True)
+
+
+def test_a_source_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(b"first")
+
+    def change() -> bytes:
+        source.write_bytes(b"longer text")
+        return b"first"
+
+    store = opened(tmp_path)
+    read = tf.function(lambda: store(tf.constant(7, tf.int64), tf.constant(str(source)), lambda: in_graph(change)))
+    assert read().numpy() == b"first"
+    assert taken(opened(tmp_path), 7, source, b"longer text") == (b"longer text", True)
 
 
 def test_the_files_of_a_folder_are_told_by_number_and_kind(tmp_path: Path) -> None:

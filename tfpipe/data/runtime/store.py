@@ -1,24 +1,26 @@
-"""Contents cached in memory or on a disk, keyed by number, with access to them in graph."""
+"""Contents of files cached in memory or on a disk, keyed by number, with access to them in graph."""
 
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from tfpipe.native import native
+
 IN_A_FOLDER = 1000
-SEAL = 20
+DIGITS = 20
+# Numbers that end a cached file, of DIGITS digits: its source's size and time of change, and a checksum.
+SEAL = 3
+# Size and time of change of a source that cannot be reached.
+UNREACHED = 2 * f"{-1:0{DIGITS}}"
+# States of a number: it has no file; an earlier run has made it; this one has, or has seen that it is current.
+MISSING, EARLIER, CURRENT = range(3)
 
-
-class Store(NamedTuple):
-    """In-graph access to the cached contents of one kind, keyed by number."""
-
-    find: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-    """(number (int64), source (string), e.g. a path) -> its contents (string), "" if not cached."""
-    keep: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
-    """(number, source, contents) -> the contents, after they have been cached."""
+Store = Callable[[tf.Tensor, tf.Tensor, Callable[[], tf.Tensor]], tf.Tensor]
+"""In graph: number (int64), path of the source (string), function that reads it -> its contents (string), cached, or
+read and then cached. Empty contents count as not cached."""
 
 
 def in_memory() -> Store:
@@ -26,41 +28,74 @@ def in_memory() -> Store:
     with tf.device("CPU"):
         table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.string, "")
 
-    def keep(item: tf.Tensor, _source: tf.Tensor, contents: tf.Tensor) -> tf.Tensor:
-        with tf.control_dependencies([table.insert(item, contents)]):
-            return tf.identity(contents)
+    def contents_of(item: tf.Tensor, _source: tf.Tensor, read: Callable[[], tf.Tensor]) -> tf.Tensor:
+        def keep() -> tf.Tensor:
+            contents = read()
+            with tf.control_dependencies([table.insert(item, contents)]):
+                return tf.identity(contents)
 
-    return Store(lambda item, _source: tf.ensure_shape(table.lookup(item), []), keep)
+        cached = tf.ensure_shape(table.lookup(item), [])
+        return tf.cond(tf.equal(cached, ""), keep, lambda: cached)
+
+    return contents_of
 
 
 def on_disk(folder: Path, kind: str, kept: np.ndarray) -> Store:
-    """Returns the store of the files `kind`, e.g. ".jpg", in a folder; `kept` (bool [n]): the numbers that it has."""
+    """Returns the store of the files `kind`, e.g. ".jpg", in a folder; `kept` (bool [n]): the numbers that it has.
+
+    Each file has the stamp that its source had before it was read. The first time that a run takes a file of an earlier
+    one it compares that with the source's, one system call; a file whose source cannot be reached is taken.
+    """
     with tf.device("CPU"):
-        # A flag per number: TensorFlow has no op that tests for a file, and a system call would cost more.
-        is_kept = tf.Variable(kept, trainable=False)
+        # A state per number: TensorFlow has no op that tests for a file, and a system call would cost more.
+        states = tf.Variable(np.where(kept, EARLIER, MISSING).astype(np.int8), trainable=False)
 
     def file(item: tf.Tensor) -> tf.Tensor:
         return tf.strings.join([f"{folder}/", tf.as_string(item // IN_A_FOLDER), "/", tf.as_string(item), kind])
 
-    def keep(item: tf.Tensor, source: tf.Tensor, contents: tf.Tensor) -> tf.Tensor:
-        with tf.control_dependencies([tf.io.write_file(file(item), contents + _seal(source, contents))]):
-            update = is_kept.scatter_update(tf.IndexedSlices(values=True, indices=item))
-        with tf.control_dependencies([update]):
-            return tf.identity(contents)
-
-    def read(item: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
+    def find(item: tf.Tensor, source: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the contents of a file, "" unless it is whole, and the stamp of their source."""
         sealed = tf.io.read_file(file(item))
-        end = tf.maximum(tf.strings.length(sealed) - SEAL, 0)
-        contents = tf.strings.substr(sealed, 0, end)
-        intact = tf.equal(tf.strings.substr(sealed, end, SEAL), _seal(source, contents))
-        return tf.where(intact, contents, "")
+        end = tf.maximum(tf.strings.length(sealed) - SEAL * DIGITS, 0)
+        contents, seal = tf.strings.substr(sealed, 0, end), tf.strings.substr(sealed, end, SEAL * DIGITS)
+        stamp = tf.strings.substr(seal, 0, (SEAL - 1) * DIGITS)
+        return tf.where(tf.equal(seal, _seal(source, contents, stamp)), contents, ""), stamp
 
-    return Store(lambda item, source: tf.cond(is_kept.sparse_read(item), lambda: read(item, source), lambda: ""), keep)
+    def contents_of(item: tf.Tensor, source: tf.Tensor, read: Callable[[], tf.Tensor]) -> tf.Tensor:
+        state = states.sparse_read(item)
+        cached, before = tf.cond(tf.equal(state, MISSING), lambda: ("", ""), lambda: find(item, source))
+        is_cached = tf.not_equal(cached, "")
+
+        def compared() -> tf.Tensor:
+            now = _stamp(source)
+
+            def keep() -> tf.Tensor:
+                with tf.control_dependencies([now]):  # first, so that a change while it is read shows
+                    contents = read()
+                with tf.control_dependencies([tf.io.write_file(file(item), contents + _seal(source, contents, now))]):
+                    return tf.identity(contents)
+
+            is_current = is_cached & (tf.equal(now, before) | tf.equal(now, UNREACHED))
+            contents = tf.cond(is_current, lambda: cached, keep)
+            with tf.control_dependencies([contents]):
+                update = states.scatter_update(tf.IndexedSlices(tf.constant(CURRENT, tf.int8), item))
+            with tf.control_dependencies([update]):
+                return tf.identity(contents)
+
+        return tf.cond(is_cached & tf.equal(state, CURRENT), lambda: cached, compared)
+
+    return contents_of
 
 
-def _seal(source: tf.Tensor, contents: tf.Tensor) -> tf.Tensor:
-    """Returns a hash of SEAL digits that ends a cached file: a file cut short by a killed run does not match it."""
-    return tf.strings.as_string(tf.strings.to_hash_bucket_fast(source + contents, 2**63 - 1), width=SEAL, fill="0")
+def _stamp(source: tf.Tensor) -> tf.Tensor:
+    """Returns the size and the time of change of a source, as DIGITS digits each."""
+    return tf.strings.reduce_join(tf.strings.as_string(native().stamp(source), width=DIGITS, fill="0"))
+
+
+def _seal(source: tf.Tensor, contents: tf.Tensor, stamp: tf.Tensor) -> tf.Tensor:
+    """Returns what ends a cached file: the stamp and a hash, which a file cut short by a killed run does not match."""
+    number = tf.strings.to_hash_bucket_fast(source + stamp + contents, 2**63 - 1)
+    return stamp + tf.strings.as_string(number, width=DIGITS, fill="0")
 
 
 def kept_in(folder: Path, kinds: tuple[str, ...], count: int) -> np.ndarray:

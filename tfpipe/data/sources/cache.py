@@ -40,11 +40,7 @@ def reader(split: Split) -> Callable[[SamplePaths], tuple[tf.Tensor, tf.Tensor]]
         return read_path(simulate_latency(path) if kind == ".jpg" else path)
 
     def read(item: tf.Tensor, path: tf.Tensor, kind: str) -> tf.Tensor:
-        if not cached:
-            return read_file(path, kind)
-        contents = stores[kind].find(item, path)
-        from_source = tf.equal(tf.strings.length(contents), 0)
-        return tf.cond(from_source, lambda: stores[kind].keep(item, path, read_file(path, kind)), lambda: contents)
+        return stores[kind](item, path, lambda: read_file(path, kind)) if cached else read_file(path, kind)
 
     def load(image: SamplePaths) -> tuple[tf.Tensor, tf.Tensor]:
         jpeg, item, path = read(image.item, image.path, ".jpg"), image.item, image.annotation_path

@@ -1,10 +1,12 @@
-/* The op TfpipeRead: a file's contents, as the system's read gives them.
+/* The ops TfpipeRead, a file's contents, as the system's read gives them, and TfpipeStamp, its size and time of change.
  *
  * TensorFlow's ReadFile reads through a buffer of its own and copies the contents again. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "tf.h"
@@ -110,4 +112,24 @@ const struct tfpipe_op tfpipe_read_op = {
     .in = {{"path: string", 0}}, /* "": there is no file */
     .out = {"contents: string"}, /* [] */
     .run = run,
+};
+
+static const char *stamp(struct tfpipe_call *call) {
+    int64_t *out = tfpipe_output(call, 0, TF_INT64, (int64_t[]){2}, 1);
+    if (!tfpipe_ok(call)) return NULL;
+    char name[PATH_MAX];
+    struct stat status;
+    /* By its number, as stat needs glibc 2.33; the system's layout of 64 bits is glibc's. */
+    const int is_there =
+        tfpipe_path(TF_TensorData(call->in[0]), name) && !syscall(SYS_newfstatat, AT_FDCWD, name, &status, 0);
+    out[0] = is_there ? status.st_size : -1;
+    out[1] = is_there ? status.st_mtim.tv_sec * 1000000000LL + status.st_mtim.tv_nsec : -1;
+    return NULL;
+}
+
+const struct tfpipe_op tfpipe_stamp_op = {
+    .name = "TfpipeStamp",
+    .in = {{"path: string", 0}},
+    .out = {"stamp: int64"}, /* [2]: bytes, nanoseconds since 1970; -1: it cannot be reached */
+    .run = stamp,
 };

@@ -100,7 +100,8 @@ struct tfpipe_op {
 #define TFPIPE_OPS(ROW) \
     ROW(crops)          \
     ROW(resize)         \
-    ROW(augment) ROW(mark) ROW(sizes) ROW(read) ROW(range) ROW(rows) ROW(lines) ROW(mix) ROW(floats) ROW(windows)
+    ROW(augment)        \
+    ROW(mark) ROW(sizes) ROW(read) ROW(stamp) ROW(range) ROW(rows) ROW(lines) ROW(mix) ROW(floats) ROW(windows)
 #define TFPIPE_DECLARE(name) extern const struct tfpipe_op tfpipe_##name##_op;
 TFPIPE_OPS(TFPIPE_DECLARE)
 #undef TFPIPE_DECLARE
