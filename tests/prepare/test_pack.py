@@ -95,9 +95,8 @@ def kept(sample: SampleData, index: str, tmp_path_factory: pytest.TempPathFactor
     config = config_of(sample, folder, index=index)
     pack(config.data, "test", folder / "whole", PackPlan("crops"), World())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module.Work, "write", lambda *_: ["interrupted"])
-        with pytest.raises(ConfigError, match="interrupted"):
-            pack(config.data, "test", folder / "begun", PackPlan("crops"), World())
+        patch.setattr(module.Work, "finish", lambda _: None)
+        pack(config.data, "test", folder / "begun", PackPlan("crops"), World())
     return {True: folder / "whole", False: folder / "begun"}
 
 
@@ -321,9 +320,26 @@ def test_too_small_a_disk_is_told_before_anything_is_packed(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: namedtuple("Usage", "free")(made.bytes // 2))
     with pytest.raises(ConfigError, match=r"need some .* GB, .* GB are free"):
         pack(config.data, "test", tmp_path / "out", PackPlan(kind), World())
-    assert not [*(tmp_path / "out").glob("validation-*")]
+    assert not [*(tmp_path / "out").iterdir()]
     monkeypatch.setattr(shutil, "disk_usage", lambda _: namedtuple("Usage", "free")(int(1.3 * made.bytes)))
     pack(config.data, "test", tmp_path / "out", PackPlan(kind), World())
+
+
+def test_another_pack_follows_one_of_which_nothing_was_made(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused for want of room, in the form that the message advises; and stopped before its first shard was whole."""
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: namedtuple("Usage", "free")(20_000))
+        with pytest.raises(ConfigError, match=r"or a smaller form: --kind crops, or a lower --quality"):
+            pack(config.data, "test", tmp_path / "out", PackPlan(), World())
+    for plan in (PackPlan("crops", shards=3), PackPlan("crops", quality=50)):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(module.Work, "_write_shard", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            pack(config.data, "test", tmp_path / "out", plan, World())
+    pack(config.data, "test", tmp_path / "out", PackPlan("crops"), World())
+    pack(config.data, "test", tmp_path / "fresh", PackPlan("crops"), World())
+    assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
 
 
 @pytest.mark.parametrize(

@@ -150,15 +150,15 @@ class Work:
             packed.check_sizes(folder)
             self._check_images(packed)
             return []
-        parts.mkdir(exist_ok=True)
         settings_path = parts / ABOUT
-        if settings_path.exists():
+        # A record of which nothing has been made holds no one to it.
+        if next(parts.glob("*.parquet"), None) is not None:
             self._check_same(json.loads(settings_path.read_text()), settings_path)
-        else:
-            with atomic_write(settings_path) as partial:
-                partial.write_text(json.dumps(self.about))
         missing = [shard for shard in range(len(self.shards)) if not self._is_done(shard)]
         self._check_space(missing)
+        parts.mkdir(exist_ok=True)
+        with atomic_write(settings_path) as partial:
+            partial.write_text(json.dumps(self.about))
         return missing
 
     def write(self, shards: list[int]) -> list[str]:

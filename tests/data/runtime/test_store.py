@@ -46,10 +46,13 @@ def test_what_is_kept_is_taken_and_nothing_else(tmp_path: Path, make: Callable[[
 
 
 def test_a_later_run_takes_the_files_also_without_their_sources(tmp_path: Path) -> None:
-    taken(opened(tmp_path), 1234, "/a", b"image")
+    source = tmp_path / "source"
+    source.write_bytes(b"image")
+    taken(opened(tmp_path), 1234, source, b"image")
+    source.unlink()
     assert file_in(tmp_path, 1234, KIND) == tmp_path / "1/1234.jpg"
     assert [path.relative_to(tmp_path) for path in tmp_path.glob("*/*")] == [Path("1/1234.jpg")]
-    assert taken(opened(tmp_path), 1234, "/a", b"") == (b"image", False)
+    assert taken(opened(tmp_path), 1234, source, b"") == (b"image", False)
     assert taken(opened(tmp_path), 1234, "/another source", b"other") == (b"other", True)
 
 
