@@ -49,7 +49,9 @@ MUTANTS = (
     # Sources.
     Mutant("data/sources/remote/fetcher.py", "if done <= self.config.retries and may_pass(", "if False and ("),
     Mutant("data/sources/remote/fetcher.py", "PAUSE_S * 2 ** (tries - 1)", "PAUSE_S * 2 ** tries"),
-    Mutant("data/runtime/store.py", 'return tf.where(intact, contents, "")', "return contents"),
+    Mutant(
+        "data/runtime/store.py", 'tf.where(tf.equal(seal, _seal(source, contents, stamp)), contents, "")', "contents"
+    ),
     Mutant("data/sources/packed/pixels.py", "len(beyond := np.flatnonzero(", "len(beyond := 0 * np.flatnonzero("),
     Mutant("data/sources/packed/manifest.py", 'yield "" if same else', 'yield "" if True else'),
     # Failures.

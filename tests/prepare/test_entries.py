@@ -17,6 +17,7 @@ from tests.support.sources import write_config, write_source
 from tfpipe import World, build_dataset, load_config
 from tfpipe.cli import main
 from tfpipe.config import Config
+from tfpipe.data.catalog import table
 from tfpipe.data.catalog.entries import entries_folder, find_entries
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
@@ -148,7 +149,7 @@ def test_those_that_are_there_stay_if_new_ones_cannot_be_written(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(build, "write_table", full)
+        patch.setattr(table, "_write_column", full)
         with pytest.raises(ConfigError, match=r"No space left on device; set data\.index"):
             build_entries(config.data, "train", World())
     assert (path / "text.npy").read_bytes() == expected

@@ -16,7 +16,7 @@ from tfpipe.data.catalog.table import ADVICE
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.util.atomic_write import writing
+from tfpipe.util.atomic_write import remove_leftovers, writing
 from tfpipe.util.locks import locked
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
@@ -137,8 +137,8 @@ class ImageParts(ABC, Generic[R]):
         return errors
 
     def _merge(self) -> R:
-        """Merges the parts; removes them, and the parts of unfinished jobs of other fingerprints."""
+        """Merges the parts; removes them, and old parts of unfinished jobs of other fingerprints."""
         result = self.merge([self._path(part) for part in self._parts])
-        for folder in self.target.parent.glob(f"{glob.escape(self.target.name)}.*{PARTS_SUFFIX}"):
-            shutil.rmtree(folder)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_leftovers(self.target.parent.glob(f"{glob.escape(self.target.name)}.*{PARTS_SUFFIX}"))
         return result

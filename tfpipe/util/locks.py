@@ -74,15 +74,6 @@ def waiting_lock(path: Path) -> Iterator[IO[str]]:
         yield file
 
 
-def is_locked(file: IO[Any]) -> bool:
-    """Returns whether `waiting_lock` could lock a file; False if the file system has no locks."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
 def is_same_file(file: IO[Any], path: Path) -> bool:
     """Returns whether an open file is the one that has the name `path` now."""
     try:

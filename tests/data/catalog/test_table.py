@@ -10,8 +10,9 @@ import sys
 import tempfile
 import threading
 from collections import namedtuple
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.index import build_index
+from tfpipe.util.atomic_write import partial_path
 from tfpipe.util.files import NO_STAMP
 from tfpipe.util.made_from import MadeFrom
 
@@ -377,6 +379,12 @@ def write(folder: Path, stored: StoredTable) -> None:
     write_table(folder, stored, MADE_FROM)
 
 
+def equal(one: StoredTable, other: StoredTable) -> bool:
+    return one.columns.keys() == other.columns.keys() and all(
+        np.array_equal(array, other.columns[name]) for name, array in one.columns.items()
+    )
+
+
 def test_a_table_is_the_same_when_it_is_mapped(tmp_path: Path) -> None:
     write(tmp_path / "table", TABLE)
     mapped = map_table(tmp_path / "table")
@@ -468,11 +476,13 @@ TableStore([Path(sys.argv[1])], [], World()).table("kind", {}, lambda _: table)
 
 
 @pytest.mark.parametrize("locks", [True, False])
-def test_what_a_killed_writer_left_is_removed_unless_it_may_be_a_living_one_s(
+def test_what_a_killed_writer_left_is_removed_and_nothing_of_a_living_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks: bool
 ) -> None:
     subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
     assert sorted(path.suffix for path in tmp_path.iterdir()) == ["", ".partial"]
+    writing = partial_path(tmp_path / "entries-1")
+    writing.mkdir()
 
     def no_locks(*_: object) -> None:
         raise OSError(38, "Function not implemented")
@@ -482,4 +492,24 @@ def test_what_a_killed_writer_left_is_removed_unless_it_may_be_a_living_one_s(
     store = TableStore([tmp_path], [], World())
     made = store.table("kind", {}, lambda _: StoredTable({}, {"numbers": np.arange(9)}))
     assert made.columns["numbers"].tolist() == list(range(9))
-    assert len(list(tmp_path.glob(".*.partial"))) == (0 if locks else 1)
+    assert list(tmp_path.glob(".*.partial")) == [writing]
+
+
+def test_a_table_that_is_replaced_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
+    write(tmp_path / "table", TABLE)
+    before = map_table(tmp_path / "table")
+
+    def parts() -> Iterator[np.ndarray]:
+        store = TableStore([tmp_path], [], World())
+        store.table("kind", {"failing": failing}, lambda _: StoredTable({}, {"numbers": np.arange(9)}))
+        assert equal(map_table(tmp_path / "table"), TABLE), "another start tidies, and leaves both"
+        yield np.arange(3)
+        if failing:
+            raise OSError("full")
+
+    for failing in (True, False):
+        new = StoredTable({}, {}, {"numbers": parts()})
+        with pytest.raises(OSError, match="full") if failing else nullcontext():
+            write_table(tmp_path / "table", new, MadeFrom(1, [], {}), replace=True)
+        assert list(map_table(tmp_path / "table").columns) == (list(TABLE.columns) if failing else ["numbers"])
+    assert equal(before, TABLE) and not list(tmp_path.glob(".*.partial"))

@@ -1,7 +1,9 @@
 """A run begins alone in its directory, with room for checkpoints; lines beyond the checkpoint leave its records."""
 
 import json
+import os
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from tfpipe import Config, ConfigError, Loader, Stream, World, load_config
 from tfpipe.data.sources.registry import load_split
 from tfpipe.training.checkpointing.checkpoints import Checkpoint, GlobalBatch, State, contract_of, settings_of, write
 from tfpipe.training.checkpointing.start import check_room, find_start, forget_after, run_lock
-from tfpipe.util.atomic_write import atomic_write
+from tfpipe.util.atomic_write import atomic_write, partial_path
 
 
 def loader_of(config: Config) -> Loader:
@@ -139,14 +141,20 @@ def test_another_run_in_the_same_directory_is_refused_until_the_first_has_ended(
     assert not (tmp_path / "lock").exists()
 
 
-def test_unfinished_files_of_a_killed_run_are_removed(tmp_path: Path) -> None:
+def test_only_unfinished_files_of_a_killed_run_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that a living process writes into the directory, as tfpipe report may, stays."""
     (tmp_path / "checkpoints").mkdir()
-    writers = [atomic_write(tmp_path / name) for name in ("metrics.jsonl", "checkpoints/step-000000001.npz")]
-    for writer in writers:
-        writer.__enter__().write_text("half")
+    killed = subprocess.Popen(["true"])
+    killed.wait()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: killed.pid)
+        for name in ("metrics.jsonl", "checkpoints/step-000000001.npz"):
+            partial_path(tmp_path / name).write_text("half")
     (tmp_path / "checkpoints/step-000000002.npz").write_text("whole")
-    with run_lock(tmp_path, World()):
-        assert {path.name for path in tmp_path.rglob("*.*")} == {"step-000000002.npz"}
+    with atomic_write(tmp_path / "report.html") as living:
+        living.write_text("half")
+        with run_lock(tmp_path, World()):
+            assert {path.name for path in tmp_path.rglob("*.*")} == {living.name, "step-000000002.npz"}
 
 
 @pytest.mark.parametrize(("fixed", "step", "scale"), [(None, 2, 0.5), (6, 3, 1.0), (12, 6, 2.0)])

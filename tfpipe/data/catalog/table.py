@@ -16,7 +16,6 @@ import json
 import logging
 import os
 import shutil
-import socket
 import stat
 import tempfile
 import zlib
@@ -34,9 +33,10 @@ from tfpipe.data.annotations.cleaning import Boxes, LocatedBoxes
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.util.atomic_write import PARTIAL, partial_path, remove_leftovers
 from tfpipe.util.files import Stamp
 from tfpipe.util.json_text import to_json
-from tfpipe.util.locks import is_locked, waiting_lock
+from tfpipe.util.locks import waiting_lock
 from tfpipe.util.made_from import MadeFrom, stamped
 from tfpipe.util.retry import retried
 
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 FORMAT = 3
 # Bytes of a stream up to which it has a checksum, and columns whose checksums are computed at once.
 SUMMED_BYTES, CHECKSUM_THREADS = 2**30, 4
-ABOUT, LOCK, PARTIAL = "about.json", ".lock", ".partial"
+ABOUT, LOCK = "about.json", ".lock"
 # Files of fewer bytes, a list of some 100,000 images, are read by every process in a tenth of a second: not stored.
 SMALL_BYTES = 8_000_000
 # Bytes that stay free on the disk, as a share of a table's own.
@@ -123,15 +123,16 @@ def find_table(folders: Sequence[Path], name: str) -> StoredTable | None:
     return None
 
 
-def write_table(folder: Path, table: StoredTable, made_from: MadeFrom) -> None:
-    """Writes a table, which gets its name when it is complete and on the disk; leaves a complete one as it is.
+def write_table(folder: Path, table: StoredTable, made_from: MadeFrom, *, replace: bool = False) -> None:
+    """Writes a table, which gets its name when it is complete and on the disk.
 
+    Leaves a complete one as it is or, with `replace`, takes its place; processes that have mapped that one keep it.
     Raises OSError if it cannot be written, or the disk has no room.
     """
     free_bytes = shutil.disk_usage(folder.parent).free
     if free_bytes < (1 + SPARE) * table.nbytes:
         raise OSError(errno.ENOSPC, f"{table.nbytes / 1e6:.0f} MB are needed, {free_bytes / 1e6:.0f} MB are free")
-    unfinished = folder.with_name(f".{folder.name}.{socket.gethostname()}-{os.getpid()}{PARTIAL}")
+    unfinished = partial_path(folder)
     parts = {**table.streams, **{name: [array] for name, array in table.columns.items()}}
     try:
         unfinished.mkdir()
@@ -148,9 +149,10 @@ def write_table(folder: Path, table: StoredTable, made_from: MadeFrom) -> None:
             unfinished.rename(folder)
         except OSError:
             # A complete one is of a process that no lock reaches, and may be mapped.
-            if map_table(folder) is None:
-                shutil.rmtree(folder)
+            if replace or map_table(folder) is None:
+                before = folder.rename(partial_path(folder.with_name(f"{folder.name}.before")))
                 unfinished.rename(folder)
+                shutil.rmtree(before, ignore_errors=True)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -256,12 +258,11 @@ class TableStore:
             with ExitStack() as locks:
                 try:
                     create_folder(folder)
-                    lock = locks.enter_context(waiting_lock(folder / LOCK))
+                    locks.enter_context(waiting_lock(folder / LOCK))
                     mapped = map_table(folder / name)  # another process may have made it meanwhile
                     if mapped is not None:
                         return mapped
-                    if is_locked(lock):
-                        self._tidy(folder, name.partition("-")[0])
+                    self._tidy(folder, name.partition("-")[0])
                 except OSError as error:
                     problems.append(f"cannot write {folder}: {error}")
                     continue
@@ -287,8 +288,7 @@ class TableStore:
 
     def _tidy(self, folder: Path, kind: str) -> None:
         """Removes what killed processes left and, with `must_store`, tables of a file before it changed."""
-        for path in folder.glob(f".*{PARTIAL}"):
-            shutil.rmtree(path, ignore_errors=True)
+        remove_leftovers(folder.glob(f".*{PARTIAL}"))
         current = dict(self.files)
         for path in folder.glob(f"{kind}-*") if self.must_store else ():
             try:

@@ -27,7 +27,7 @@ from tfpipe.training.checkpointing.checkpoints import (
 )
 from tfpipe.training.monitor.metrics import METRICS, is_epoch, lines, parse, warn_damaged
 from tfpipe.training.skipping import BAD_FILES
-from tfpipe.util.atomic_write import atomic_write, remove_partials
+from tfpipe.util.atomic_write import PARTIAL, atomic_write, remove_leftovers
 from tfpipe.util.json_text import differences
 from tfpipe.util.locks import locked
 
@@ -86,7 +86,7 @@ def run_lock(run_dir: Path, world: World) -> Iterator[None]:
             try:
                 locks.enter_context(locked(run_dir / LOCK, "training in this directory", PATIENCE_S))
                 for folder in (run_dir, run_dir / FOLDER):
-                    remove_partials(folder)
+                    remove_leftovers(folder.glob(f".*{PARTIAL}"))
             except OSError as error:
                 raise ConfigError(f"cannot write to the run directory {run_dir}: {error.strerror}") from error
 

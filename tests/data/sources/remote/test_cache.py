@@ -149,6 +149,7 @@ def test_a_process_that_is_killed_leaves_nothing_wrong(tmp_path: Path) -> None:
     # As when killed in the middle of a file.
     (tmp_path / "cache/00").mkdir(exist_ok=True)
     (tmp_path / "cache/00/1.partial").write_bytes(bytes(KB))
+    os.utime(tmp_path / "cache/00/1.partial", (0, 0))
     (tmp_path / "cache/size").write_text("")
     done = finish(start(sys.executable, "-c", SHARE, tmp_path / "cache", "180e-6", "last", "60"))
     assert done.code == 0, done.err

@@ -104,10 +104,12 @@ def test_copies_may_be_elsewhere(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_copy_left_is_removed(tmp_path: Path) -> None:
+    """One of another host, a day later."""
     table = write_parquet(tmp_path / "a.parquet", SAMPLES)
     half = tmp_path / "a.catalog" / ".images-1.elsewhere-1.partial"
     half.mkdir(parents=True)
     (half / "contents.npy").write_bytes(b"half a copy")
+    os.utime(half, (0, 0))
     assert contents([table], data_of()) == FILES
     assert sorted(path.name.partition("-")[0] for path in (tmp_path / "a.catalog").iterdir()) == [".lock", "images"]
 

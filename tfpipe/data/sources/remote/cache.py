@@ -20,7 +20,7 @@ from typing import IO, NamedTuple
 
 from tfpipe.config import Remote
 from tfpipe.errors import ConfigError
-from tfpipe.util.atomic_write import PARTIAL, atomic_write
+from tfpipe.util.atomic_write import PARTIAL, atomic_write, remove_leftovers
 from tfpipe.util.locks import waiting_lock
 
 logger = logging.getLogger(__name__)
@@ -169,8 +169,8 @@ class Cache:
         """Yields the files: the last use in seconds since 1970, the path, and the size in bytes."""
         for part in os.scandir(self._folder):
             for entry in os.scandir(part.path) if part.is_dir() and len(part.name) == PREFIX else ():
-                if entry.name.endswith(PARTIAL):  # its writer was killed, or would hold the lock
-                    os.unlink(entry.path)
+                if entry.name.endswith(PARTIAL):
+                    remove_leftovers([Path(entry.path)])
                 else:
                     try:
                         status = entry.stat()
