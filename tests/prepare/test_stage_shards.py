@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -16,6 +17,7 @@ from tfpipe import Config, World
 from tfpipe.cli import main
 from tfpipe.config import make_config
 from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.prepare import copier
 from tfpipe.prepare.pack import PackPlan, pack
 from tfpipe.prepare.stage import Share, stage
 
@@ -88,6 +90,17 @@ def test_a_share_and_a_copy_of_other_data_are_refused(originals: dict[str, Path]
     stage(config_of(originals["original"]).data, ["train"], tmp_path, World())
     with pytest.raises(ConfigError, match=r"holds a copy of other data than .*raw/train\.json: remove it, or copy to"):
         stage(config_of(originals["raw"]).data, ["train"], tmp_path, World())
+    assert contents(tmp_path) == contents(originals["original"])
+
+
+def test_a_copy_that_is_refused_for_want_of_room_lets_another_be_made(
+    originals: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(copier.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 1000))
+        with pytest.raises(ConfigError, match=r"the packed data needs .* of 1e-06 GB free; use a larger disk"):
+            stage(config_of(originals["raw"]).data, ["train"], tmp_path, World())
+    stage(config_of(originals["original"]).data, ["train"], tmp_path, World())
     assert contents(tmp_path) == contents(originals["original"])
 
 

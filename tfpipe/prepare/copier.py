@@ -17,6 +17,7 @@ from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.util.atomic_write import atomic_write, writing
+from tfpipe.util.files import Stamp, stamp
 from tfpipe.util.locks import locked
 from tfpipe.util.pools import in_order
 from tfpipe.util.retry import retried
@@ -148,21 +149,27 @@ class Copier:
         self.threads = SCAN_THREADS if remote is None else 2 * -(-remote.concurrency // TOGETHER)
 
     def copy(self, files: list[File]) -> Copied:
-        """Copies the files that do not exist yet; returns errors instead of raising them."""
+        """Copies the files that are not there as their sources are now; returns errors instead of raising them."""
         existing = [file for file in files if os.path.exists(file.target)]
-        sizes = dict(zip(existing, self.sizes([file.source for file in existing]), strict=True))
-        # Targets appear atomically, so one whose source has no known size is complete.
-        outdated = [file for file in files if sizes.get(file, -1) not in (None, _size(file.target))]
+        stamps = dict(zip(existing, self.stamps([file.source for file in existing]), strict=True))
+        outdated = [file for file in files if file not in stamps or not self._is_copy(file.target, stamps[file])]
         sources = [file.source for file in outdated]
         contents = [None] * len(outdated) if self._fetcher is None else self._fetcher.fetch(sources)
         there = Copied(there=len(files) - len(outdated))
         return functools.reduce(Copied.plus, map(self._put, outdated, contents), there)
 
-    def sizes(self, sources: list[str]) -> Sequence[int | Exception | None]:
-        """Returns each file's size in bytes, None if the server does not state it, or the error."""
-        if self._fetcher is not None:
-            return self._fetcher.sizes(sources)
-        return [_size(source) for source in sources]
+    def stamps(self, sources: Sequence[str]) -> Sequence[Stamp | FetchError]:
+        """Returns each file's stamp, as far as the server of a URL states it, or the error."""
+        return [stamp(source) for source in sources] if self._fetcher is None else self._fetcher.stamps(sources)
+
+    def _is_copy(self, path: str, source: Stamp | FetchError) -> bool:
+        """Returns whether a file has the size and time of its source now or, of a URL, the size if that is stated.
+
+        Copies appear atomically, so one whose source has no known size is complete.
+        """
+        if self._fetcher is None:
+            return stamp(path) == source
+        return isinstance(source, Stamp) and source.size in (None, stamp(path).size)
 
     def _put(self, file: File, contents: bytes | FetchError | None) -> Copied:
         """Writes a file, unless it is optional and does not exist; returns an error instead of raising it."""
@@ -173,17 +180,12 @@ class Copier:
         try:
             with atomic_write(Path(file.target), scratch=self._scratch) as partial:
                 if contents is None:
+                    before = retried(os.stat)(file.source)  # so that a change while it is copied shows
                     retried(shutil.copyfile)(file.source, partial)
+                    os.utime(partial, ns=(before.st_atime_ns, before.st_mtime_ns))
                 else:
                     partial.write_bytes(contents)
                 os.makedirs(os.path.dirname(file.target), exist_ok=True)
                 return Copied(files=1, bytes=partial.stat().st_size)
         except OSError as error:
             return Copied(errors=(f"cannot copy {file.source} to {file.target}: {error.strerror}",))
-
-
-def _size(path: str) -> int | OSError:
-    try:
-        return os.path.getsize(path)
-    except OSError as error:
-        return error

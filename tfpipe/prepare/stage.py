@@ -35,6 +35,7 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.copier import TOGETHER, Copied, Copier, File, Share, Staged, Staging, copy_all
 from tfpipe.util.atomic_write import atomic_write
+from tfpipe.util.files import Stamp
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
 
@@ -68,7 +69,7 @@ class StagePlan:
 
 
 def stage(config: DataConfig, splits: list[str], out: Path, world: World, share: Share | None = None) -> Staged:
-    """Copies the files that training reads to `out`; skips files that exist there with the right size.
+    """Copies the files that training reads to `out`; skips those that are there with the right size and time.
 
     With several ranks, copies to a disk of each node. With `data.scope` "shard", a node gets the images of its ranks in
     a training with as many ranks; otherwise it gets all, dealt out to its ranks; `share` selects others. It always gets
@@ -151,7 +152,7 @@ def _copy(plan: StagePlan, staging: Staging) -> Copied:
     copier, data = Copier(plan.split, staging.scratch), f"{plan.split.catalog.split} data"
     missing = [file.source for file in plan.files(staging.out) if not os.path.exists(file.target)]
     sampled = [missing[number] for number in evenly_spaced(len(missing), SAMPLED)] if missing else []
-    sizes = [size for size in copier.sizes(sampled) if isinstance(size, int)]
+    sizes = [each.size for each in copier.stamps(sampled) if isinstance(each, Stamp) and each.size is not None]
     if sizes:
         staging.check_room(
             f"{len(missing)} files of the {data} need", len(missing) * float(np.mean(sizes)), estimated=True
@@ -216,17 +217,18 @@ def _stage_packed(folder: AnyPath, splits: list[str], staging: Staging) -> Stage
     rank_files = files[world.local_rank :: world.local_size]
 
     def prepare() -> None:
-        for path, digest in zip(paths, digests, strict=True):
-            note = out / f".{path.name}.staged"
-            if not note.exists():
-                with atomic_write(note) as unfinished:
-                    unfinished.write_text(digest)
-            elif note.read_text() != digest:
+        notes = {path: out / f".{path.name}.staged" for path in paths}
+        for (path, note), digest in zip(notes.items(), digests, strict=True):
+            if note.exists() and note.read_text() != digest:
                 raise ConfigError(f"{out} holds a copy of other data than {path}: remove it, or copy to another folder")
+        missing = sum(file["bytes"] for file in files if not (out / file["name"]).exists())
+        # Of all ranks of the node, before anything says what is copied.
+        staging._replace(world=World()).check_room("the packed data needs", missing)
+        for note, digest in zip(notes.values(), digests, strict=True):
+            with atomic_write(note) as unfinished:
+                unfinished.write_text(digest)
 
     def copy() -> Copied:
-        missing = sum(file["bytes"] for file in rank_files if not (out / file["name"]).exists())
-        staging.check_room("the packed data needs", missing)
         shown = partial(progress, total=len(rank_files), label="copying packed data", unit="file", show=world.rank == 0)
         return copy_all(partial(_copied, staging, folder), rank_files, SHARDS_TOGETHER, shown)
 

@@ -144,10 +144,10 @@ def test_a_missing_xml_is_none_and_a_missing_image_an_error(server: Server) -> N
     assert xml is None and isinstance(image, FetchError)
 
 
-def test_starts_and_sizes(server: Server, files: Path) -> None:
+def test_starts_and_stamps(server: Server, files: Path) -> None:
     (files / "a/1.JPEG").write_bytes(b"")
     assert fetcher(server).starts(urls(server, 3), 7) == [contents()[0][:7], b"", contents()[2][:7]]
-    assert fetcher(server).sizes(urls(server, 3)) == [1000, 0, 1000]
+    assert [stamp.size for stamp in fetcher(server).stamps(urls(server, 3))] == [1000, 0, 1000]
 
 
 def test_a_response_that_does_not_end(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,14 +229,15 @@ def test_a_body_that_breaks_off_is_tried_again(server: Server, quick: None, how:
     assert "tried 3 times" in str(error) and "HTTP status" not in str(error)
 
 
-def test_a_server_that_refuses_the_first_request_of_a_size_is_tried_again(server: Server, quick: None) -> None:
+def test_a_server_that_refuses_the_first_request_of_a_stamp_is_tried_again(server: Server, quick: None) -> None:
     server.stop()
     threading.Timer(0.3, server.start).start()
-    assert fetcher(server, retries=13).sizes(urls(server, 2)) == [len(body) for body in contents(2)]
+    stamps = fetcher(server, retries=13).stamps(urls(server, 2))
+    assert [stamp.size for stamp in stamps] == [len(body) for body in contents(2)]
     server.stop()
-    (error,) = fetcher(server, retries=1).sizes(urls(server, 1))
+    (error,) = fetcher(server, retries=1).stamps(urls(server, 1))
     assert isinstance(error, FetchError) and not error.missing
     assert "the server cannot be reached: ClientConnectorError" in str(error) and "tried 2 times" in str(error)
     server.start()
-    (missing,) = fetcher(server).sizes([f"{server.url}/a/none.JPEG"])
+    (missing,) = fetcher(server).stamps([f"{server.url}/a/none.JPEG"])
     assert isinstance(missing, FetchError) and missing.missing

@@ -105,10 +105,6 @@ class Fetcher:
         """Returns the first `count` bytes of each URL's content, fewer if it is shorter, or the error."""
         return self._data([ByteRange(url, 0, count, exact=False) for url in urls])
 
-    def sizes(self, urls: Sequence[str]) -> list[int | FetchError | None]:
-        """Returns the size in bytes of each URL's content, None if the server does not state it, or the error."""
-        return [stamp if isinstance(stamp, FetchError) else stamp.size for stamp in self.stamps(urls)]
-
     def stamps(self, urls: Sequence[str]) -> list[Stamp | FetchError]:
         """Returns each URL's size in bytes and its ETag or time of change, as far as stated, or the error."""
         return self._data([ByteRange(url, 0, 1, exact=False, what="stamp") for url in urls])

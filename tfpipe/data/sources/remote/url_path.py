@@ -64,10 +64,10 @@ class UrlPath:
 
     def exists(self) -> bool:
         """Returns whether there is such a file. Raises ConfigError if the server does not say so."""
-        (size,) = self.fetcher().sizes([self._url])
-        if isinstance(size, FetchError) and not size.missing:
-            raise ConfigError(f"data.source: {size}; {SEE_TO}")
-        return not isinstance(size, FetchError)
+        (stamp,) = self.fetcher().stamps([self._url])
+        if isinstance(stamp, FetchError) and not stamp.missing:
+            raise ConfigError(f"data.source: {stamp}; {SEE_TO}")
+        return not isinstance(stamp, FetchError)
 
     @property
     def parent(self) -> "UrlPath":
