@@ -26,6 +26,7 @@ from tfpipe.data.order.stream import SampleRef, Stream
 from tfpipe.data.order.weighted import WeightedOrder
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.util.files import NO_STAMP, Stamp
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -170,6 +171,11 @@ class Split(ABC):
         """Returns the paths of the files that reading image `item` opens, if a user could look at them."""
         del item
         return []
+
+    def stamp(self, item: int) -> Stamp:
+        """Returns the stamp of the file that holds image `item`, its own or a shard; NO_STAMP if it is behind a URL."""
+        del item
+        return NO_STAMP
 
     def explain(self, item: int, error: "tf.errors.OpError") -> Failure:
         """Returns what is wrong with image `item`, given the `error` raised when it was loaded alone."""

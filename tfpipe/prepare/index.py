@@ -125,6 +125,9 @@ class IndexParts(ImageParts[IndexSummary]):
             with pa.ipc.new_file(file, table.schema, options=options) as writer:
                 writer.write_table(table)
 
+    def is_current(self, path: Path, items: range) -> bool:
+        return not _changes(self.split, _read_part(path), items)
+
     def merge(self, paths: list[Path]) -> IndexSummary:
         images = annotated = boxes = 0
         odd: Counter[str] = Counter()
@@ -186,7 +189,9 @@ def verify_index(config: DataConfig, split: str) -> str:
     loaded = replace(loaded, catalog=replace(catalog, annotated=has_folder[catalog.paths.folder]))
     chunks = [range(start, min(start + CHUNK, len(catalog))) for start in range(0, len(catalog), CHUNK)]
     with ThreadPoolExecutor(SCAN_THREADS) as pool:
-        changes_by_chunk = pool.map(partial(_changes, loaded, pq.read_table(path, columns=list(STAMPS))), chunks)
+        stamps = pq.read_table(path, columns=list(STAMPS))
+        rows = (stamps.slice(items.start, len(items)) for items in chunks)
+        changes_by_chunk = pool.map(partial(_changes, loaded), rows, chunks)
         changes = list(chain.from_iterable(progress(changes_by_chunk, len(chunks), f"comparing {split} data", "chunk")))
     if changes:
         count = f"{len(changes)} files of {len(catalog)} images are not as they were indexed"
@@ -194,12 +199,10 @@ def verify_index(config: DataConfig, split: str) -> str:
     return f"{path}: the files of all {len(catalog)} images are as they were indexed"
 
 
-def _changes(split: Split, stamps: pa.Table, items: range) -> list[str]:
-    """Returns a message for each image or XML of `items` that differs from `stamps`."""
+def _changes(split: Split, rows: pa.Table, items: range) -> list[str]:
+    """Returns a message for each image or XML of `items` that differs from the STAMPS in their rows."""
     images = images_of(split, None, items)
-    size, changed, xml_size, xml_changed = (
-        column.to_pylist() for column in stamps.slice(items.start, len(items)).columns
-    )
+    size, changed, xml_size, xml_changed = (rows[name].to_pylist() for name in STAMPS)
     files = zip(images.paths + images.annotations, size + xml_size, changed + xml_changed, strict=True)
     return [_change(path, Stamp(*old), current) for path, *old in files if (current := stamp(path)) != tuple(old)]
 

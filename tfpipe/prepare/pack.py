@@ -20,7 +20,6 @@ from tfpipe.config import DataConfig
 from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.catalog.boxes import with_boxes
 from tfpipe.data.order.permutation import evenly_spaced
-from tfpipe.data.sources.files import FileSplit
 from tfpipe.data.sources.packed.manifest import PREFIX, Manifest, about_of, manifest_name, write_tables
 from tfpipe.data.sources.packed.shards import WHOLE, Kind, Records
 from tfpipe.data.sources.registry import load_split, open_source
@@ -31,7 +30,7 @@ from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare.parts import Job
 from tfpipe.prepare.pictures import Add, Picture, examples, pictures, pixels, tfrecords
 from tfpipe.util.atomic_write import atomic_write, writing
-from tfpipe.util.files import sha256, stamp
+from tfpipe.util.files import sha256
 from tfpipe.util.json_text import differences
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
@@ -217,21 +216,20 @@ class Work:
                 "another folder, or remove this one's to pack again"
             )
 
-    def _stamps(self, shard: int) -> str | None:
-        """Returns a digest of the sizes and times of a shard's images; None if these are no files of their own."""
-        if not isinstance(self.split, FileSplit):
-            return None
+    def _stamps(self, shard: int) -> str:
+        """Returns a digest of the sizes and times of the files that hold a shard's images."""
         items = self.split.order.items(self.shards.places([shard])).tolist()
         with ThreadPoolExecutor(STAMPED_TOGETHER) as pool:
-            stamps = list(pool.map(stamp, (self.split.catalog.paths[item] for item in items)))
+            stamps = list(pool.map(self.split.stamp, items))
         return hashlib.sha256(json.dumps(stamps).encode()).hexdigest()
 
     def _is_done(self, shard: int) -> bool:
-        part, path = self.shards.part(shard), self.shards.path(shard)
-        if not part.exists() or not path.exists():
+        try:
+            about = _read_about(pq.read_schema(self.shards.part(shard)))
+            size = self.shards.path(shard).stat().st_size
+        except (OSError, ValueError):  # there is none, or it is damaged
             return False
-        about = _read_about(pq.read_schema(part))
-        return about["bytes"] == path.stat().st_size and about.get("images") in (None, self._stamps(shard))
+        return about["bytes"] == size and about.get("images") in (None, self._stamps(shard))
 
     def _check_space(self, missing: list[int]) -> None:
         free = (1 - SPARE_DISK) * shutil.disk_usage(self.shards.folder).free
@@ -270,8 +268,7 @@ class Work:
                     rows = [(picture.item, picture.label, *add(picture)) for picture in pictures]
                 if len(rows) != count:
                     raise TfpipeError(f"{path}: received {len(rows)} records, expected {count}")
-                written = {"bytes": partial.stat().st_size, "sha256": sha256(partial)}
-                written |= {} if stamps is None else {"images": stamps}
+                written = {"bytes": partial.stat().st_size, "sha256": sha256(partial), "images": stamps}
             columns = zip(*rows, strict=True) if rows else [()] * len(RECORD_SCHEMA)
             schema = RECORD_SCHEMA.with_metadata({"about": json.dumps(written)})
             with atomic_write(self.shards.part(shard)) as partial:

@@ -5,13 +5,16 @@ import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from zipfile import BadZipFile
 
+from tfpipe.data.catalog.class_folders import SCAN_THREADS
 from tfpipe.data.catalog.table import ADVICE
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
@@ -86,6 +89,13 @@ class ImageParts(ABC, Generic[R]):
         """Writes the contents of a part's chunks to its file, atomically."""
 
     @abstractmethod
+    def is_current(self, path: Path, items: range) -> bool:
+        """Returns whether the files of `items` have the stamps that a part's file says they had before they were read.
+
+        Raises OSError, ValueError, EOFError or BadZipFile if it cannot be read.
+        """
+
+    @abstractmethod
     def merge(self, paths: list[Path]) -> R:
         """Merges the parts' files into the result, atomically; returns its statistics."""
 
@@ -109,7 +119,16 @@ class ImageParts(ABC, Generic[R]):
 
     def _start(self) -> list[range]:
         self._folder.mkdir(exist_ok=True)
-        return [part for part in self._parts if not self._path(part).exists()]
+        with ThreadPoolExecutor(SCAN_THREADS) as pool:
+            current = pool.map(self._is_current, self._parts)
+            return [part for part, is_current in zip(self._parts, current, strict=True) if not is_current]
+
+    def _is_current(self, part: range) -> bool:
+        """Returns whether a part is made, whole, and of files that have not changed since, by their sizes and times."""
+        try:
+            return self.is_current(self._path(part), part)
+        except (OSError, ValueError, EOFError, BadZipFile):  # there is none, or it is damaged
+            return False
 
     def _make(self, parts: list[range]) -> list[str]:
         """Writes the parts whose images can all be read; returns the errors of the others."""

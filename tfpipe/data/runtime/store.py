@@ -11,10 +11,8 @@ from tfpipe.native import native
 
 IN_A_FOLDER = 1000
 DIGITS = 20
-# Numbers that end a cached file, of DIGITS digits: its source's size and time of change, and a checksum.
-SEAL = 3
-# Size and time of change of a source that cannot be reached.
-UNREACHED = 2 * f"{-1:0{DIGITS}}"
+# Lengths of the ends of a cached file: the size and time of change of its source, and these with a checksum.
+STAMP, SEAL = 2 * DIGITS, 3 * DIGITS
 # States of a number: it has no file; an earlier run has made it; this one has, or has seen that it is current.
 MISSING, EARLIER, CURRENT = range(3)
 
@@ -56,9 +54,9 @@ def on_disk(folder: Path, kind: str, kept: np.ndarray) -> Store:
     def find(item: tf.Tensor, source: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the contents of a file, "" unless it is whole, and the stamp of their source."""
         sealed = tf.io.read_file(file(item))
-        end = tf.maximum(tf.strings.length(sealed) - SEAL * DIGITS, 0)
-        contents, seal = tf.strings.substr(sealed, 0, end), tf.strings.substr(sealed, end, SEAL * DIGITS)
-        stamp = tf.strings.substr(seal, 0, (SEAL - 1) * DIGITS)
+        end = tf.maximum(tf.strings.length(sealed) - SEAL, 0)
+        contents, seal = tf.strings.substr(sealed, 0, end), tf.strings.substr(sealed, end, SEAL)
+        stamp = tf.strings.substr(seal, 0, STAMP)
         return tf.where(tf.equal(seal, _seal(source, contents, stamp)), contents, ""), stamp
 
     def contents_of(item: tf.Tensor, source: tf.Tensor, read: Callable[[], tf.Tensor]) -> tf.Tensor:
@@ -67,7 +65,8 @@ def on_disk(folder: Path, kind: str, kept: np.ndarray) -> Store:
         is_cached = tf.not_equal(cached, "")
 
         def compared() -> tf.Tensor:
-            now = _stamp(source)
+            stamp = native().stamp(source)
+            now = tf.strings.reduce_join(tf.strings.as_string(stamp, width=DIGITS, fill="0"))
 
             def keep() -> tf.Tensor:
                 with tf.control_dependencies([now]):  # first, so that a change while it is read shows
@@ -75,7 +74,7 @@ def on_disk(folder: Path, kind: str, kept: np.ndarray) -> Store:
                 with tf.control_dependencies([tf.io.write_file(file(item), contents + _seal(source, contents, now))]):
                     return tf.identity(contents)
 
-            is_current = is_cached & (tf.equal(now, before) | tf.equal(now, UNREACHED))
+            is_current = is_cached & (tf.equal(now, before) | (stamp[0] < 0))
             contents = tf.cond(is_current, lambda: cached, keep)
             with tf.control_dependencies([contents]):
                 update = states.scatter_update(tf.IndexedSlices(tf.constant(CURRENT, tf.int8), item))
@@ -85,11 +84,6 @@ def on_disk(folder: Path, kind: str, kept: np.ndarray) -> Store:
         return tf.cond(is_cached & tf.equal(state, CURRENT), lambda: cached, compared)
 
     return contents_of
-
-
-def _stamp(source: tf.Tensor) -> tf.Tensor:
-    """Returns the size and the time of change of a source, as DIGITS digits each."""
-    return tf.strings.reduce_join(tf.strings.as_string(native().stamp(source), width=DIGITS, fill="0"))
 
 
 def _seal(source: tf.Tensor, contents: tf.Tensor, stamp: tf.Tensor) -> tf.Tensor:

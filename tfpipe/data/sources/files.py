@@ -12,7 +12,7 @@ from tfpipe.data.sources.remote.source import UrlSplit, UrlStorage
 from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
-from tfpipe.util.files import read_whole
+from tfpipe.util.files import Stamp, read_whole, stamp
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -58,6 +58,9 @@ class FileSplit(Split):
         from tfpipe.data.sources.cache import evict
 
         evict(self, item)
+
+    def stamp(self, item: int) -> Stamp:
+        return stamp(self.catalog.paths[item])
 
     def files(self, item: int) -> list[str]:
         return self.catalog.opened(item)

@@ -17,7 +17,7 @@ from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.split import Stores
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.util.files import Stamp
+from tfpipe.util.files import Stamp, stamp
 from tfpipe.util.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ class ShardSplit(RecordSplit):
 
     def image(self, item: int) -> bytes:
         return as_file(self.shards.contents(item))
+
+    def stamp(self, item: int) -> Stamp:
+        return stamp(self.shards.paths[self.shards.records.shard[item]])
 
     def mask(self, item: int) -> bytes:
         assert self.shards.masks is not None, "there are masks"
