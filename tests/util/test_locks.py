@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import signal
+import subprocess
 import sys
 import time
 from contextlib import ExitStack
@@ -94,3 +95,28 @@ def test_a_process_on_another_host_is_waited_for(tmp_path: Path, monkeypatch: py
         with locked(path, "testing", 60):
             pass
     assert len(paused) == 1
+
+
+FORKED = """
+import os, sys
+from pathlib import Path
+from tfpipe.util.locks import waiting_lock
+with waiting_lock(Path(sys.argv[1])):
+    child = os.fork()
+    if not child:
+        os.read(0, 1)
+        os._exit(0)
+with waiting_lock(Path(sys.argv[1])):
+    print("locked again", flush=True)
+"""
+
+
+def test_a_child_that_is_forked_meanwhile_does_not_prolong_it(tmp_path: Path) -> None:
+    reads, writes = os.pipe()
+    forking = subprocess.Popen([sys.executable, "-c", FORKED, tmp_path / "a.lock"], stdin=reads, stdout=subprocess.PIPE)
+    os.close(reads)
+    try:
+        assert forking.stdout.readline() == b"locked again\n"
+    finally:
+        os.close(writes)
+        forking.communicate()

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -71,7 +71,11 @@ def waiting_lock(path: Path) -> Iterator[IO[str]]:
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
-        yield file
+        try:
+            yield file
+        finally:
+            with suppress(OSError):  # explicitly: a child that was forked meanwhile keeps the file open
+                fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def is_same_file(file: IO[Any], path: Path) -> bool:

@@ -5,6 +5,7 @@ import resource
 import threading
 
 from tfpipe.errors import ConfigError
+from tfpipe.util.forks import per_process
 
 # File descriptors that a process needs in addition to these.
 SPARE_FILES = 256
@@ -15,14 +16,14 @@ class OpenFiles:
 
     def __init__(self, paths: list[str]) -> None:
         allow_open(len(paths))
-        self._paths, self._lock = paths, threading.Lock()
+        self._paths, self._lock = paths, per_process(threading.Lock)
         self._opened: list[int | None] = [None] * len(paths)
 
     def __getitem__(self, number: int) -> int:
         """Returns the file descriptor of a file. Raises OSError if it cannot be opened; the error names it."""
         descriptor = self._opened[number]
         if descriptor is None:
-            with self._lock:
+            with self._lock():
                 descriptor = self._opened[number]
                 if descriptor is None:
                     descriptor = self._opened[number] = os.open(self._paths[number], os.O_RDONLY)

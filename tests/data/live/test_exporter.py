@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.commands import WARM, finish, start
 from tfpipe.data.live import exporter
 from tfpipe.data.live.exporter import CONNECTIONS, Exporter, family
 from tfpipe.errors import ConfigError
@@ -48,3 +49,28 @@ def test_idle_connections_are_few_and_are_closed(
 def test_a_place_that_cannot_be_listened_on_is_refused(host: str, port: int) -> None:
     with pytest.raises(ConfigError, match=f"live metrics cannot be served on {host}, port {port}: "):
         Exporter([One()], port, host)
+
+
+FORKED = """
+import os, socket, sys, urllib.request
+from tfpipe.data.live.exporter import Exporter
+
+def scraped():
+    with urllib.request.urlopen(served.url, timeout=60) as answer:
+        return answer.status
+
+served = Exporter([], 0)
+child = os.fork()
+if not child:
+    served.close()
+    os._exit(scraped() != 200)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(status, scraped())
+served.close()
+socket.create_server(("127.0.0.1", served.port)).close()
+"""
+
+
+def test_a_forked_child_closes_it_at_once_and_its_parent_answers_on() -> None:
+    done = finish(start(*WARM, "-c", FORKED))
+    assert (done.code, done.out) == (0, "0 200\n"), done.err

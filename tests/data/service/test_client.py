@@ -25,7 +25,7 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.service import client as service
 from tfpipe.data.service import workers as serving
-from tfpipe.data.service.workers import LocalWorkers, Workers, local_workers
+from tfpipe.data.service.workers import LocalWorkers, Workers
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError, TfpipeError
 
@@ -45,10 +45,10 @@ def servers() -> Iterator[LocalWorkers]:
     """The servers of every config with WORKERS. How tfpipe starts them is tested with real trainings."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serving, "_start", start_warm)
-        found = local_workers(2)
+        found = LocalWorkers(2)
+        patch.setattr(serving, "local_workers", lambda count: found)
         yield found
         found.close()
-        local_workers.cache_clear()
 
 
 def pids(servers: LocalWorkers) -> list[int]:

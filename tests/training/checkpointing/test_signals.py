@@ -167,3 +167,29 @@ def test_other_threads_may_train_too() -> None:
     thread.start()
     thread.join()
     assert seen == [False]
+
+
+FORKED = """
+import os, signal, tfpipe.training.checkpointing.signals as s
+reads, writes = os.pipe()
+with s.stop_on_signals() as stop:
+    child = os.fork()
+    if not child:
+        os.write(writes, b"r")
+        while True: signal.pause()
+    os.read(reads, 1)
+    os.kill(child, signal.SIGTERM)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), bool(stop), flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    while not stop: pass
+child = os.fork()
+if not child:
+    os._exit(signal.getsignal(signal.SIGTERM) != signal.SIG_DFL)
+print(os.waitpid(child, 0)[1])
+"""
+
+
+def test_a_signal_that_ends_a_forked_child_does_not_stop_its_parent() -> None:
+    """A pool of processes ends its own by SIGTERM."""
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, env=ENV, check=False)
+    assert (done.returncode, done.stdout) == (0, f"{-signal.SIGTERM} False\n0\n"), done.stderr

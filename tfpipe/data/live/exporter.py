@@ -59,8 +59,9 @@ class Exporter:
         self.close()
 
     def close(self) -> None:
-        """Stops answering, and frees the port."""
-        self._server.shutdown()
+        """Stops answering, and frees the port; in a forked child, which has no thread to end, its parent answers on."""
+        if self._thread.is_alive():
+            self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 

@@ -1,7 +1,6 @@
 """Ends pipelines: those that are dropped, and those that still run when the process ends."""
 
 import atexit
-import functools
 import gc
 import sys
 import threading
@@ -10,6 +9,8 @@ import weakref
 from typing import Any, Protocol
 
 import tensorflow as tf
+
+from tfpipe.util.forks import per_process, unless_forked
 
 # Seconds that a pipeline or its thread gets to end before its user continues, and before the process ends.
 END_S, EXIT_S = 0.5, 10.0
@@ -40,10 +41,10 @@ def close_at_exit(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset
 
 
-@functools.cache
+@per_process
 def register_exit() -> "weakref.WeakSet[tf.data.Dataset]":
     """Registers the exit handler; later calls do nothing. Returns tfpipe's datasets."""
-    atexit.register(_close_all)
+    atexit.register(unless_forked(_close_all))
     return weakref.WeakSet()
 
 
@@ -61,11 +62,11 @@ def hold_at_exit(thing: Held) -> None:
     _register_holding().add(thing)
 
 
-@functools.cache
+@per_process
 def _register_holding() -> "weakref.WeakSet[Held]":
     everything = weakref.WeakSet[Held]()
     register_exit()  # handlers run in reverse order
-    atexit.register(_hold_all)
+    atexit.register(unless_forked(_hold_all))
     return everything
 
 

@@ -1,7 +1,6 @@
 """The workers of `data.service`: processes started by this one, or elsewhere by `tfpipe serve`."""
 
 import atexit
-import functools
 import os
 import select
 import socket
@@ -13,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfpipe.errors import TfpipeError
+from tfpipe.util.forks import per_process, unless_forked
 
 # Seconds for a worker to start, which includes loading TensorFlow from a file system that may be slow.
 START_S = 300.0
@@ -32,11 +32,11 @@ def open_workers(service: int | str | list[str]) -> "Workers":
     return Workers([service] if isinstance(service, str) else service, PATIENCE_S)
 
 
-@functools.cache
+@per_process
 def local_workers(count: int) -> "LocalWorkers":
     """Starts `count` workers of this process; the next call, e.g. for the test pass, returns the same ones."""
     workers = LocalWorkers(count)
-    atexit.register(workers.close)
+    atexit.register(unless_forked(workers.close))
     return workers
 
 

@@ -88,12 +88,18 @@ def stop_on_signals() -> Iterator[Stop]:
     caught = [number for number in SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, lambda *_: None) for number in caught}
     wakeup_before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+
+    def restore() -> None:
+        if before:
+            signal.set_wakeup_fd(wakeup_before)
+        while before:
+            signal.signal(*before.popitem())
+
+    os.register_at_fork(after_in_child=restore)  # what ends a child is no wish to stop this process
     try:
         yield stop
     finally:
-        signal.set_wakeup_fd(wakeup_before)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        restore()
         theirs.close()
         listener.join()
         ours.close()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.commands import WARM, finish, start
 from tests.support.server import Server, serving
 from tfpipe.config import Remote
 from tfpipe.config.section import NETRC
@@ -241,3 +242,48 @@ def test_a_server_that_refuses_the_first_request_of_a_stamp_is_tried_again(serve
     server.start()
     (missing,) = fetcher(server).stamps([f"{server.url}/a/none.JPEG"])
     assert isinstance(missing, FetchError) and missing.missing
+
+
+FORKED = """
+import os, sys, threading
+import fsspec
+from tfpipe.config import Remote
+from tfpipe.data.sources.remote.fetcher import shared_fetcher
+from tfpipe.data.sources.remote.ranges import Extent, RemoteFiles
+from tfpipe.util.files import Stamp
+
+how, *urls = sys.argv[1:]
+if urls[0].startswith("memory:"):
+    for number, url in enumerate(urls):
+        fsspec.filesystem("memory").pipe_file(url.removeprefix("memory:/"), number.to_bytes(2, "big") * 500)
+remote, results = Remote(retries=0), []
+opened = RemoteFiles([(urls[0], Stamp(1000, None))], remote)
+
+def works():
+    fetched = shared_fetcher(remote, urls).fetch(urls)
+    results.append([number.to_bytes(2, "big") * 500 for number in range(len(urls))] == fetched)
+    results.append(opened.read([Extent(0, 0, 2)]) == [bytes(2)])
+    return all(results)
+
+assert works()
+working = threading.Thread(target=works)
+working.start()
+child = os.fork()
+if not child:
+    results.clear()
+    status = not works()
+    os._exit(status) if how == "at once" else sys.exit(status)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+working.join()
+print(status, works(), len(results))
+"""
+
+
+@pytest.mark.parametrize("how", ["at once", "in order"])
+@pytest.mark.parametrize("scheme", ["http", "memory"])
+def test_a_forked_child_fetches_and_ends_while_its_parent_goes_on(server: Server, scheme: str, how: str) -> None:
+    """The thread, the event loop and the connections are the parent's, which is waiting for answers at the fork."""
+    server.ranges, server.latency_s = True, 0.01
+    there = urls(server, 100) if scheme == "http" else [f"memory://a/{number}" for number in range(100)]
+    done = finish(start(*WARM, "-c", FORKED, how, *there))
+    assert (done.code, done.out) == (0, "0 True 6\n"), done.err

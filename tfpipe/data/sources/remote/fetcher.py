@@ -2,13 +2,13 @@
 
 import asyncio
 import atexit
-import functools
 import random
 import threading
 import time
 import weakref
 from collections.abc import Coroutine, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -28,6 +28,7 @@ from tfpipe.data.sources.remote.objects import S3Objects, open_client
 from tfpipe.data.sources.remote.request_errors import may_pass, reason, status_of
 from tfpipe.errors import TfpipeError
 from tfpipe.util.files import Stamp
+from tfpipe.util.forks import per_process, unless_forked
 
 # Seconds before the first retry. Each further pause is twice as long, at most 60 s, and is shortened at random by up to
 # a half, so that requests that failed together are not repeated together. Eight pauses take at least 32 s.
@@ -77,7 +78,8 @@ class Fetcher:
         if self._http is None and "s3" in self._systems:
             self._http, self._objects = open_client(config), S3Objects(self._systems["s3"])
         self._closing, self._pending = threading.Event(), set[Future[Any]]()
-        close = weakref.finalize(self, _close, self._closing, self._pending, self._http)
+        self._close = unless_forked(partial(_close, self._closing, self._pending, self._http))
+        close = weakref.finalize(self, self._close)
         # By atexit, whose order is known, not by weakref: requests must be cancelled before pipelines are closed
         # (shutdown.py), which would wait for them.
         close.atexit = False
@@ -85,7 +87,7 @@ class Fetcher:
 
     def close(self) -> None:
         """Cancels the requests in flight; later requests fail."""
-        _close(self._closing, self._pending, self._http)
+        self._close()
 
     def fetch(self, urls: Sequence[str]) -> list[bytes | FetchError | None]:
         """Returns each URL's content or error; None for the URL "" and for a missing file that is optional."""
@@ -261,7 +263,7 @@ def pause_s(tries: int) -> float:
 
 
 def shared_fetcher(config: Remote, folders: Iterable[str]) -> Fetcher:
-    """Returns a Fetcher for URLs in these folders; equal settings and schemes share it and its connections.
+    """Returns this process's Fetcher for URLs in these folders; equal settings and schemes share its connections.
 
     Raises ConfigError as Fetcher does.
     """
@@ -274,6 +276,6 @@ def shared_fetcher(config: Remote, folders: Iterable[str]) -> Fetcher:
 
 
 # TensorFlow never releases a Python function or what it references: a Fetcher per pipeline would leak its thread.
-@functools.cache
+@per_process
 def _fetcher(config: str, schemes: tuple[str, ...]) -> Fetcher:
     return Fetcher(Remote.model_validate_json(config), [f"{scheme}://" for scheme in schemes])

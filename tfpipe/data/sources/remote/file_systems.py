@@ -1,7 +1,6 @@
 """Requests for bytes of URLs, and fsspec's file systems, one for a scheme of URLs other than those of HTTP."""
 
 import asyncio
-import functools
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 from tfpipe.config import Remote
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import Stamp
+from tfpipe.util.forks import per_process
 
 # Upper bound of a response in bytes, decompressed: pixels of a JPEG that TensorFlow decodes take at most twice as much.
 MAX_BYTES = 2**28
@@ -115,7 +115,7 @@ def open_file_system(scheme: str, config: Remote) -> Any:
     return system
 
 
-@functools.cache
+@per_process
 def event_loop() -> asyncio.AbstractEventLoop:
     """Returns the loop in which all of fsspec's file systems work; it runs in a thread of fsspec's."""
     from fsspec.asyn import get_loop

@@ -7,12 +7,14 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from tfpipe.config import Remote
 from tfpipe.data.sources.remote.cache import BlockKey, Cache
 from tfpipe.data.sources.remote.fetcher import ByteRange, Fetcher, FetchError, shared_fetcher
 from tfpipe.util.files import Stamp
+from tfpipe.util.forks import per_process
 from tfpipe.util.made_from import MadeFrom
 
 logger = logging.getLogger(__name__)
@@ -62,23 +64,25 @@ class RemoteFiles:
             logger.warning(text, unstated[0])
         # A second before, since the clock of a file system may be behind this one.
         self._opened_s = time.time() - 1.0
-        self._fetcher = shared_fetcher(remote.model_copy(update={"cache": None}), [url for url, _ in files])
+        schemes = {f"{url.partition('://')[0]}://" for url, _ in files}
+        self._fetcher = partial(shared_fetcher, remote.model_copy(update={"cache": None}), schemes)
+        self._fetcher()
         self._cache = None if remote.cache is None else Cache(remote)
         self._digest = MadeFrom(FORMAT, files, {"bytes of a block": BLOCK}).digest()
         if self._cache is not None:
             self._cache.mark(self._digest)
         self._has_room = True
-        self._lock, self._fetching = threading.Lock(), dict[BlockKey, threading.Event]()
+        self._fetching = per_process(lambda: (threading.Lock(), dict[BlockKey, threading.Event]()))
 
     def read(self, extents: Sequence[Extent]) -> list[bytes | FetchError]:
         """Returns the bytes of each extent, or the error; the requests run together."""
         if self._cache is None:
-            return read_ranges(self._fetcher, self._files, extents)
+            return read_ranges(self._fetcher(), self._files, extents)
         blocks = list(map(self._blocks, extents))
         self._fill(self._cache, sorted({block for some in blocks for block in some}))
         cached = [self._cached(self._cache, extent, some) for extent, some in zip(extents, blocks, strict=True)]
         missing = [extent for extent, contents in zip(extents, cached, strict=True) if contents is None]
-        rest = iter(read_ranges(self._fetcher, self._files, missing))
+        rest = iter(read_ranges(self._fetcher(), self._files, missing))
         return [next(rest) if contents is None else contents for contents in cached]
 
     def _blocks(self, extent: Extent) -> list[BlockKey]:
@@ -98,23 +102,23 @@ class RemoteFiles:
 
     def _fill(self, cache: Cache, blocks: list[BlockKey]) -> None:
         """Fetches the blocks that are missing, as far as there is room; another thread may be fetching some already."""
-        claimed, awaited = [], []
+        claimed, awaited, (lock, fetching) = [], [], self._fetching()
         missing = [block for block in blocks if not cache.has(block)]
-        with self._lock:
+        with lock:
             for block in missing:
-                if block in self._fetching:
-                    awaited.append(self._fetching[block])
+                if block in fetching:
+                    awaited.append(fetching[block])
                 elif self._has_room and not cache.has(block):  # another thread may have fetched it since
-                    self._fetching[block] = threading.Event()
+                    fetching[block] = threading.Event()
                     claimed.append(block)
         try:
-            for block, contents in zip(claimed, self._fetcher.ranges(list(map(self._span, claimed))), strict=True):
+            for block, contents in zip(claimed, self._fetcher().ranges(list(map(self._span, claimed))), strict=True):
                 if self._has_room and isinstance(contents, bytes):  # an error comes again, with the record's name
                     self._has_room = cache.keep({block: contents}, unused_since=self._opened_s)
         finally:
-            with self._lock:
+            with lock:
                 for block in claimed:
-                    self._fetching.pop(block).set()
+                    fetching.pop(block).set()
         for event in awaited:
             event.wait()
 

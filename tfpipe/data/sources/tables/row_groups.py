@@ -29,6 +29,7 @@ from tfpipe.data.sources.tables.contents import byte_ranges
 from tfpipe.data.sources.tables.formats import arrow_values, chunks_of, columns_but_bytes, leaf_of
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.util.forks import per_process
 from tfpipe.util.locks import waiting_lock
 from tfpipe.util.made_from import MadeFrom
 
@@ -120,7 +121,7 @@ class RowGroups:
         self._cache.mark(self._digest)
         assert config.remote.cache is not None, "else the tables are copied"
         self._folder = config.remote.cache
-        self._turns = threading.Semaphore(TOGETHER)
+        self._turns = per_process(partial(threading.Semaphore, TOGETHER))
 
     def origin(self, item: int) -> str:
         """Returns the row and the URL of an image, for a message."""
@@ -153,7 +154,7 @@ class RowGroups:
         block = self._block(group)
         if self._cache.has(block):
             return
-        with waiting_lock(self._folder / f"row-groups-{group % LOCKS}.lock"), self._turns:
+        with waiting_lock(self._folder / f"row-groups-{group % LOCKS}.lock"), self._turns():
             if self._cache.has(block):  # another thread or process has fetched it since
                 return
             if not self._cache.keep({block: self._fetched(group)}, unused_since=self._opened_s):
