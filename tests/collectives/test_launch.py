@@ -18,7 +18,9 @@ from tests.test_distributed import (
     TF_CONFIG,
     TORCHRUN,
 )
-from tfpipe.collectives.launch import find_launch, launch_identity, stray_size
+from tfpipe.collectives.launch import Launch, find_launch, launch_identity, stray_size, whole_number
+from tfpipe.data.runtime.clock import DELAY_MS, simulated_delay_s
+from tfpipe.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -91,10 +93,29 @@ def test_the_shell_of_an_interactive_allocation_is_no_rank(step: str) -> None:
         ({"RANK": "3", "WORLD_SIZE": "4"}, "WORLD_SIZE=4"),
         ({"RANK": "1", "WORLD_SIZE": "2"}, "WORLD_SIZE=2"),
         ({"WORLD_SIZE": "4", "MASTER_ADDR": "node-0"}, "WORLD_SIZE=4"),
-        ({"WORLD_SIZE": "many"}, ""),
+        ({"WORLD_SIZE": ""}, ""),
         (PYTORCH, ""),
         (OPEN_MPI | {"WORLD_SIZE": "4"}, ""),
     ],
 )
 def test_a_size_without_a_way_to_the_others_is_found(environ: dict[str, str], stray: str) -> None:
     assert stray_size(environ) == stray
+
+
+@pytest.mark.parametrize("text", ["many", " ", "-2", "2.0", "0x2", "1e3"])
+def test_a_text_in_the_place_of_a_number_is_refused_with_its_variable(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    refusals = {"RANK": find_launch, "WORLD_SIZE": stray_size}
+    for name, read in refusals.items():
+        with monkeypatch.context() as patch, pytest.raises(ConfigError, match=f'^{name} is "{text}", and '):
+            patch.setenv(name, text)
+            read({**PYTORCH, name: text})
+
+
+@pytest.mark.parametrize("environ", [{}, {"WORLD_SIZE": "", DELAY_MS: "", "TFPIPE_LAUNCH": ""}])
+def test_a_variable_that_is_empty_counts_as_not_set(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert (whole_number(environ, "WORLD_SIZE"), stray_size(environ), simulated_delay_s()) == (None, "", 0)
+    assert launch_identity(Launch("mpirun (Open MPI)", 0, 2), environ) is None

@@ -165,6 +165,11 @@ def test_ranks_that_are_not_connected_are_refused(config: Config, monkeypatch: p
     with pytest.raises(ConfigError, match=r"WORLD_SIZE is 2, .*: call torch.distributed.init_process_group\(\) before"):
         tfpipe.torch.Loader(config)
     assert tfpipe.torch.Loader(config, world=tfpipe.World(1, 2)).world.rank == 1
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    with pytest.raises(ConfigError, match='WORLD_SIZE is "two", and a launcher sets it to a whole number'):
+        tfpipe.torch.Loader(config)
+    monkeypatch.setenv("WORLD_SIZE", "")
+    assert tfpipe.torch.Loader(config).world.size == 1
 
 
 def test_batches_are_on_the_device_before_they_are_used(config: Config) -> None:

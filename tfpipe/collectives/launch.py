@@ -53,6 +53,7 @@ IDENTITIES: dict[str, tuple[str, ...]] = {
 }
 # An address of the host itself, as the value of a variable or within JSON.
 LOOPBACK = re.compile(r'[="](localhost\b|127\.|\[?::1\b)')
+NUMBERED = "a launcher sets it to a whole number: unset it to work in one process, or start the ranks with a launcher"
 IDENTITY = "TFPIPE_LAUNCH"
 """Variable by which a user identifies a launch whose launcher does not."""
 
@@ -60,7 +61,7 @@ IDENTITY = "TFPIPE_LAUNCH"
 def find_launch(environ: Mapping[str, str] = os.environ) -> Launch | None:
     """Returns the launch that started this process as one of its ranks, or None.
 
-    Raises ConfigError if a launcher's rank or size is no number, e.g. empty: such processes would each work alone.
+    Raises ConfigError if a launcher's rank or size is no number: such processes would each work alone.
     """
     if "TORCHELASTIC_RUN_ID" in environ:  # torchrun's own, which srun may have started once on each node
         return _framework_launch(environ)
@@ -69,29 +70,29 @@ def find_launch(environ: Mapping[str, str] = os.environ) -> Launch | None:
             continue
         if launcher == "prterun" and "PRTE_LAUNCHED" not in environ:
             continue
-        if rank in environ:
-            return Launch(launcher, _number(environ, rank), _number(environ, size) if size in environ else None)
+        if (number := whole_number(environ, rank)) is not None:
+            return Launch(launcher, number, whole_number(environ, size))
     return _framework_launch(environ)
 
 
-def _number(environ: Mapping[str, str], name: str) -> int:
-    if not environ[name].isdecimal():
-        raise ConfigError(
-            f'{name} is "{environ[name]}", and a launcher sets it to a whole number: unset it to work in one process, '
-            "or start the ranks with a launcher"
-        )
-    return int(environ[name])
+def whole_number(environ: Mapping[str, str], name: str, about: str = NUMBERED) -> int | None:
+    """Returns the number in a variable, None if that is not set or empty; ConfigError, with `about`, if it is none."""
+    text = environ.get(name, "")
+    if text and not text.isdecimal():
+        raise ConfigError(f'{name} is "{text}", and {about}')
+    return int(text) if text else None
 
 
 def _framework_launch(environ: Mapping[str, str]) -> Launch | None:
     """Returns the launch by PyTorch's, JAX's or TensorFlow's launchers, or None; their variables are less distinct."""
-    with suppress(KeyError, ValueError):
-        if "MASTER_ADDR" in environ:
-            name = "torchrun" if "TORCHELASTIC_RUN_ID" in environ else "a launcher of PyTorch (RANK, WORLD_SIZE)"
-            return Launch(name, int(environ["RANK"]), int(environ["WORLD_SIZE"]), BY_TORCH)
-    with suppress(KeyError):
-        rank, size = _number(environ, "JAX_PROCESS_ID"), _number(environ, "JAX_NUM_PROCESSES")
-        return Launch("a launcher of JAX (JAX_PROCESS_ID)", rank, size, BY_JAX)
+    torch = "torchrun" if "TORCHELASTIC_RUN_ID" in environ else "a launcher of PyTorch (RANK, WORLD_SIZE)"
+    launchers = [("a launcher of JAX (JAX_PROCESS_ID)", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", BY_JAX)]
+    if environ.get("MASTER_ADDR"):
+        launchers.insert(0, (torch, "RANK", "WORLD_SIZE", BY_TORCH))
+    for launcher, *names, instead in launchers:
+        rank, size = (whole_number(environ, name) for name in names)
+        if rank is not None and size is not None:
+            return Launch(launcher, rank, size, instead)
     # {"cluster": {"chief": [ADDRESS], "worker": [ADDRESS, ...], "ps": ...}, "task": {"type": "worker", "index": 0}}
     with suppress(KeyError, ValueError, TypeError):
         cluster_spec = json.loads(environ["TF_CONFIG"])
@@ -105,9 +106,8 @@ def _framework_launch(environ: Mapping[str, str]) -> Launch | None:
 
 def stray_size(environ: Mapping[str, str] = os.environ) -> str:
     """Returns the setting "WORLD_SIZE=N" of more than one process if nothing tells how to find the others, else ""."""
-    size = environ.get("WORLD_SIZE", "")
-    stray = find_launch(environ) is None and size.isdecimal() and int(size) > 1
-    return f"WORLD_SIZE={size}" if stray else ""
+    size = whole_number(environ, "WORLD_SIZE") or 1
+    return f"WORLD_SIZE={size}" if size > 1 and find_launch(environ) is None else ""
 
 
 def launch_identity(launch: Launch, environ: Mapping[str, str] = os.environ) -> str | None:
@@ -115,7 +115,7 @@ def launch_identity(launch: Launch, environ: Mapping[str, str] = os.environ) -> 
 
     An address of the loopback is that of another launch on each host, so the host's name comes with it.
     """
-    if IDENTITY in environ:
+    if environ.get(IDENTITY):
         return environ[IDENTITY]
     text = _identity(launch, environ)
     return f"{text} on {socket.gethostname()}" if text and LOOPBACK.search(text) else text

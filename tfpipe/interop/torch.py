@@ -19,6 +19,7 @@ load_triton()
 
 import tensorflow as tf  # noqa: E402
 
+from tfpipe.collectives.launch import whole_number  # noqa: E402
 from tfpipe.data.batch import Batch  # noqa: E402
 from tfpipe.data.delivery.taker import Prepare  # noqa: E402
 from tfpipe.data.runtime.shutdown import close_at_exit  # noqa: E402
@@ -223,7 +224,7 @@ def _processes(world: World | None) -> Processes | None:
     """Returns the processes of torch.distributed; raises ConfigError if it has none, though there should be some."""
     if dist.is_available() and dist.is_initialized():
         return Processes(dist.get_rank(), dist.get_world_size(), _gather)
-    if world is None and (size := int(os.environ.get("WORLD_SIZE", 1))) > 1:
+    if world is None and (size := whole_number(os.environ, "WORLD_SIZE") or 1) > 1:
         raise ConfigError(
             f"WORLD_SIZE is {size}, as under torchrun, but torch.distributed is not initialised: call "
             "torch.distributed.init_process_group() before tfpipe.torch.Loader, or give it a world"

@@ -30,7 +30,7 @@ def now_s(after: Any) -> tf.Tensor:
 
 def simulated_delay_s() -> float:
     """Returns the delay of an image's read, in seconds."""
-    return float(os.environ.get(DELAY_MS, 0)) / 1000
+    return float(os.environ.get(DELAY_MS) or 0) / 1000
 
 
 def simulate_latency(path: tf.Tensor) -> tf.Tensor:
