@@ -3,8 +3,10 @@
 import copy
 import itertools
 import json
+import math
 import os
 import pickle
+import re
 import threading
 import time
 from itertools import islice
@@ -14,12 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.gathers import Gather, on_all
 from tests.support.sample import SampleData
 from tfpipe import ConfigError, Loader, TfpipeError, World, build_dataset, load_config
 from tfpipe.config import Config
 from tfpipe.data.failures.missing import DroppedSample
+from tfpipe.data.sources.described import NUMBERS, check_numbers
 from tfpipe.data.split import Failure
 
 
@@ -461,10 +466,35 @@ def test_a_state_whose_counts_do_not_belong_to_each_other_is_refused(config: Con
         assert loader.step == 1
 
 
-@pytest.mark.parametrize("timeout_s", [0, -1, float("nan")])
-def test_a_timeout_that_is_none_is_refused(config: Config, timeout_s: float) -> None:
-    with pytest.raises(ValueError, match=r"timeout_s must be above 0 s, or math.inf for no limit; received"):
-        Loader(config, timeout_s=timeout_s)
+@given(st.one_of(st.none(), st.integers(), st.floats(), st.booleans(), st.text(), st.integers(-3, 3).map(np.int64)))
+def test_each_number_among_the_arguments_is_accepted_in_its_range_alone(value: Any) -> None:
+    is_number = isinstance(value, int | float | np.integer) and not isinstance(value, bool)
+    accepted = {
+        "timeout_s": is_number and value > 0,
+        "max_bad_fraction": is_number and (0 <= value < 1 or value == math.inf),
+        "steps_per_epoch": is_number and not isinstance(value, float) and value >= 1,
+    }
+    assert accepted.keys() == NUMBERS.keys()
+    for name, is_accepted in accepted.items():
+        if is_accepted or value is None:
+            check_numbers(**{name: value})
+        else:
+            with pytest.raises(ValueError, match=rf"^{name} must be .*; received {re.escape(repr(value))}$"):
+                check_numbers(**{name: value})
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_numbers_that_make_no_sense_are_refused(config: Config, split: str) -> None:
+    with pytest.raises(ValueError, match=r"steps_per_epoch must be a whole number above 0; received -3"):
+        Loader(config, split, steps_per_epoch=-3)
+    with Loader(config, split, timeout_s=9, max_bad_fraction=math.inf, steps_per_epoch=2) as loader:
+        assert split == "test" or len(loader) == 2
+
+
+def test_a_loader_is_true_without_its_length(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of training data every rank must ask for it, and that of test data is not always known."""
+    monkeypatch.setattr(Loader, "__len__", lambda _: pytest.fail("it asks the other ranks"))
+    assert Loader(config) and Loader(config, "test")
 
 
 @pytest.mark.parametrize("split", ["train", "test"])

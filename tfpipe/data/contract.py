@@ -12,19 +12,15 @@ from tfpipe.config.model import shared_settings
 from tfpipe.data.annotations.cleaning import Boxes
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.weighted import WeightedOrder, widths
-from tfpipe.data.split import Split
+from tfpipe.data.split import SPEED, Split
 from tfpipe.util.json_text import differences
 
 # Keys of `data` that may differ between a run and its continuation: keys of speed and testing, and keys of files,
 # whose content is compared instead.
-FREE = {
-    "train_filelist", "test_filelist", "train_label_file", "test_label_file", "classes", "layout",
-    "test_crop",
-    "batch_size", "shuffle_buffer", "num_parallel_readers", "parallel", "prefetch_buffer_size", "threads",
-    "cache", "exif", "annotations", "index", "train_box_file", "test_box_file",
-    "source", "remote", "service", "on_error", "max_bad_fraction", "stall_timeout_s", "max_pixels",
-    "class_weights", "sample_weights",
-    "test_crop_image_size",
+FREE = SPEED | {
+    "train_filelist", "test_filelist", "train_label_file", "test_label_file", "classes", "layout", "test_crop",
+    "shuffle_buffer", "exif", "annotations", "index", "train_box_file", "test_box_file", "source", "remote", "service",
+    "class_weights", "sample_weights", "test_crop_image_size",
 }  # fmt: skip
 # Values that are not always known, the decisive one first: a contract without them, or with null, is not compared.
 KNOWN_AT_TIMES = ("boxes", "layout")

@@ -28,7 +28,7 @@ from tfpipe.data.pipeline import build_batches, stage_names
 from tfpipe.data.runtime.marks import marking
 from tfpipe.data.runtime.meter import Meter
 from tfpipe.data.runtime.shutdown import hold_at_exit
-from tfpipe.data.sources.described import described
+from tfpipe.data.sources.described import check_numbers, described
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
@@ -89,15 +89,14 @@ class Loader(HandOut):
         Raises:
             ConfigError: a key is unknown, a filelist, a label or an annotation folder cannot be used, this rank would
                 get no crop, or the ranks that are connected differ in the settings or the data.
-            ValueError: `timeout_s` is no time.
+            ValueError: `timeout_s`, `max_bad_fraction` or `steps_per_epoch` is a number that makes no sense.
         """
-        if timeout_s is not None and not timeout_s > 0:
-            raise ValueError(f"timeout_s must be above 0 s, or math.inf for no limit; received {timeout_s}")
+        check_numbers(timeout_s=timeout_s, max_bad_fraction=max_bad_fraction, steps_per_epoch=steps_per_epoch)
         options = (*inspect.signature(type(self)).parameters, *inspect.signature(Loader).parameters)
         self.config, source = described(config, split, keys, options)
         self.split, self.world = split, (world := world or World.detect())
         settings = self.config.data
-        self.data = load_split(settings, split, world, source) if data is None else data.adapted(settings, world)
+        self.data = load_split(settings, split, world, source) if data is None else data.adapted(settings, world, split)
         if self.data.training:
             check_share(self.data)
         self._gather = gather or world.gather
@@ -133,10 +132,6 @@ class Loader(HandOut):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __bool__(self) -> bool:
-        """Returns True: whether there are batches is not asked of the data, as `len` does."""
-        return True
 
     def __iter__(self) -> Iterator[Any]:
         """Begins a pass over test data, or continues that of a state just loaded; training data continue.

@@ -100,7 +100,7 @@ def _batched_crops(
     """Builds the dataset of `Crops` of a batch each: from the list to batches, of this process or its workers."""
     # Workers first: exit handlers run in reverse order, and iterators must be closed while workers still run.
     workers = None if config.service is None else open_workers(config.service)
-    data = load_split(config, name, world) if loaded is None else loaded.adapted(config, world)
+    data = load_split(config, name, world) if loaded is None else loaded.adapted(config, world, name)
     if data.config.phased:
         raise ConfigError(
             "data.crop_image_size or data.batch_size changes with the epochs, and a dataset has one size: take the "

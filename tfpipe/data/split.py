@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from tfpipe.collectives.agreement import named
 from tfpipe.config import DataConfig, Parallel
 from tfpipe.config.targets import OF_OBJECTS
 from tfpipe.data.annotations.formats import parse_annotation
@@ -27,6 +28,7 @@ from tfpipe.data.order.weighted import WeightedOrder
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.util.files import NO_STAMP, Stamp
+from tfpipe.util.json_text import differences, leaves
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -36,6 +38,18 @@ REPAIR = "repair it or take it out of the data; tfpipe check finds all such imag
 
 # Settings by which a pipeline reads one original file at a time: no caches, since a user can only repair the original.
 SERIAL = {"num_parallel_readers": 1, "parallel": Parallel(), "cache": None, "on_error": "raise"}
+
+# Keys of `data` that what is loaded does not depend on: those of speed and of failures, ...
+SPEED = {
+    "batch_size", "num_parallel_readers", "parallel", "prefetch_buffer_size", "threads", "cache", "max_pixels",
+    "on_error", "max_bad_fraction", "stall_timeout_s",
+}  # fmt: skip
+# ... those that the pixels of crops depend on, which may be stored, and the others. A key in none of them decides.
+PIXELS = {"crop", "test_crop", "crop_image_size", "test_crop_image_size", "num_channels", "resize", "fit"}
+PIXELS |= {"center_fraction", "views"}
+READING = SPEED | {"dtype", "normalize", "mix", "random_resized", "flip", "augment", "transform", "remote.concurrency"}
+READING |= {"remote.retries", "remote.timeout_s", "remote.cache_gb"}
+BOXES = "use of boxes, by data.crop, data.views or data.targets"
 
 Stores = Literal["images", "crops", "pixels"]
 
@@ -109,12 +123,26 @@ class Split(ABC):
         """Returns the first `count` samples of `stream` that this rank visits, fields int64 [count]."""
         return stream.visits(self.order, self.world, count)
 
-    def adapted(self, config: DataConfig, world: World) -> "Self":
-        """Returns this split for another config or rank; itself, with its order, if it has these."""
-        config = config.for_split(self.catalog.split)
-        if config is self.config and World.checked(world) == self.world:
+    def adapted(self, config: DataConfig, world: World, name: str | None = None) -> "Self":
+        """Returns this split for another config or rank; itself, with its order, if it has these.
+
+        Raises ConfigError if the config says to load something else, its order included, or the split `name`.
+        """
+        split, before = self.catalog.split, self.config
+        config = config.for_split(split)
+        if World.checked(world) == self.world and config is before and name in (None, split):
             return self
-        return replace(self, config=config, world=world)
+        free = {f"data.{key}" for key in READING | (PIXELS if self.stores == "images" else set())}
+        then, now = (leaves({"data": each.model_dump(mode="json")}, free) for each in (before, config))
+        then |= {"split": split, BOXES: before.uses_boxes(split)}
+        now |= {"split": name or split, BOXES: then[BOXES] or config.uses_boxes(split)}
+        if problems := differences(then, now, "there", "here", list(then | now)):
+            why = "; ".join(problems)
+            raise ConfigError(f"data=: was loaded by another config: {why}; leave it out, or give this config's split")
+        adapted = replace(self, config=config, world=world)
+        if self.training:
+            check_order(adapted)
+        return adapted
 
     @property
     def crops_objects(self) -> bool:
@@ -232,7 +260,7 @@ def order_of(catalog: Catalog, config: DataConfig) -> Order | Mixture:
 
 
 def check_order(split: Split) -> None:
-    """Raises ConfigError if the training samples cannot be mixed so, or are too few for the ranks in scope "shard"."""
+    """Raises ConfigError, on all ranks, if training samples cannot be mixed so, or scope "shard" leaves a rank none."""
     try:
         order = split.order
     except ValueError as error:
@@ -242,6 +270,14 @@ def check_order(split: Split) -> None:
         raise ConfigError(
             f"{split.catalog.display_name}: {fewest} samples are too few for {split.world.size} ranks with data.scope "
             '"shard"'
+        )
+    weights = order.weights if isinstance(order, WeightedOrder) else np.ones(order.count)
+    idle = {*range(split.world.size)}.difference(np.flatnonzero(weights) % split.world.size)
+    if split.config.scope == "shard" and idle:
+        keys = [f"data.{key}" for key in ("class_weights", "sample_weights") if getattr(split.config, key) is not None]
+        raise ConfigError(
+            f"{split.catalog.display_name}: {' and '.join(keys) or 'its weights'} are 0 for all samples that "
+            f'data.scope "shard" gives to {named(sorted(idle))}: set it to "global", or use other weights or ranks'
         )
 
 

@@ -21,7 +21,7 @@ from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import build_batches, stage_names
 from tfpipe.data.runtime.autotune import Tuned, tuned
 from tfpipe.data.sources.registry import load_split
-from tfpipe.data.split import Split
+from tfpipe.data.split import SPEED, Split
 from tfpipe.distributed import World
 from tfpipe.util.progress import progress
 from tfpipe.util.resources import queued_s, queued_since
@@ -32,8 +32,6 @@ IDLE_SHARE = 0.1
 IDLE_POLL_S = 0.05
 IDLE_AT_MOST_S = 3.0
 
-# Keys of the data section that what is loaded does not depend on.
-RUNTIME = {"num_parallel_readers", "parallel", "prefetch_buffer_size", "threads"}
 # Pipelines start this share of the epoch apart: the golden ratio keeps any number of them apart.
 APART = (5**0.5 - 1) / 2
 
@@ -180,7 +178,7 @@ def wait_until_idle() -> None:
 class Pipelines:
     """Makes the pipelines of a rank's training data; each starts elsewhere in the epoch.
 
-    So none finds the files that another has read in the page cache. Configs that differ only in RUNTIME keys share
+    So none finds the files that another has read in the page cache. Configs that differ only in SPEED share
     what was loaded.
     """
 
@@ -192,7 +190,7 @@ class Pipelines:
 
     def split(self, config: Config) -> Split:
         """Returns the training data of a config. Raises ConfigError as load_split does."""
-        key = json.dumps(config.data.model_dump(mode="json", exclude=RUNTIME))
+        key = json.dumps(config.data.model_dump(mode="json", exclude=SPEED))
         if key not in self._splits:
             self._splits[key] = load_split(config.data, "train", self.world)
         return self._splits[key].adapted(config.data, self.world)

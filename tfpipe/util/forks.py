@@ -3,28 +3,21 @@
 import functools
 import os
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, TypeVar
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def per_process(make: Callable[P, T]) -> Callable[P, T]:
+def per_process(make: Callable[..., T]) -> Callable[..., T]:
     """Returns a function that calls `make` once for the same arguments, and in a forked child once more.
 
-    The child keeps what its parent made, and does not end it: it lacks the threads that an end waits for, and shares
-    the connections.
+    The child keeps what its parent made, and does not end it: it lacks the threads, and shares the connections.
     """
-    made: Callable[..., T] = functools.cache(lambda _, *args, **kwargs: make(*args, **kwargs))
-
-    @functools.wraps(make)
-    def own_one(*args: P.args, **kwargs: P.kwargs) -> T:
-        return made(os.getpid(), *args, **kwargs)
-
-    return own_one
+    made: Callable[..., T] = functools.cache(lambda _, *args: make(*args))
+    return lambda *args: made(os.getpid(), *args)
 
 
-def unless_forked(end: Callable[P, T]) -> Callable[P, T | None]:
+def unless_forked(end: Callable[..., Any]) -> Callable[..., None]:
     """Returns a function that calls `end` in this process, and does nothing in a forked child."""
     process = os.getpid()
-    return lambda *args, **kwargs: end(*args, **kwargs) if os.getpid() == process else None
+    return lambda *args: end(*args) if os.getpid() == process else None

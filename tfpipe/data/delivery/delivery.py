@@ -185,6 +185,10 @@ class HandOut(Iterator[Any]):
         """Takes the next batch with the lock, as Delivery.take does."""
         raise NotImplementedError
 
+    def __bool__(self) -> bool:
+        """Returns True, without the length, which every rank must ask for, and which is not always known."""
+        return True
+
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             f"a {type(self).__module__}.{type(self).__name__} has a pipeline and threads, and cannot be pickled or "

@@ -1,9 +1,11 @@
 """Makes a config, and a function that opens its source, of what a user gives a Loader."""
 
 import logging
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from numbers import Integral, Real
 from typing import Any
 
 from tfpipe.config import Config, DataConfig, make_config
@@ -15,7 +17,22 @@ from tfpipe.data.sources.source import BaseSource
 from tfpipe.errors import ConfigError, masked
 
 logger = logging.getLogger(__name__)
+# Of a Loader's arguments that are numbers: which are accepted, by a function and in words.
+NUMBERS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "timeout_s": (lambda limit_s: limit_s > 0, "above 0 s, or math.inf for no limit"),
+    "max_bad_fraction": (lambda share: 0 <= share < 1 or share == math.inf, "in [0, 1), or math.inf for no limit"),
+    "steps_per_epoch": (lambda steps: isinstance(steps, Integral) and int(steps) > 0, "a whole number above 0"),
+}
 OpenSource = Callable[[DataConfig], BaseSource]
+
+
+def check_numbers(**arguments: Any) -> None:
+    """Raises ValueError if one of a Loader's NUMBERS, by its name, is none that is accepted; None is the default."""
+    for name, number in arguments.items():
+        is_accepted, accepted = NUMBERS[name]
+        is_number = isinstance(number, Real) and not isinstance(number, bool)
+        if number is not None and not (is_number and is_accepted(number)):
+            raise ValueError(f"{name} must be {accepted}; received {number!r}")
 
 
 def described(data: Any, split: str, keys: Mapping[str, Any], names: Sequence[str]) -> tuple[Config, OpenSource]:

@@ -86,20 +86,15 @@ def stop_on_signals() -> Iterator[Stop]:
     listener = threading.Thread(target=listen, name="signals", daemon=True)
     listener.start()
     caught = [number for number in SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, lambda *_: None) for number in caught}
-    wakeup_before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-
-    def restore() -> None:
-        if before:
-            signal.set_wakeup_fd(wakeup_before)
-        while before:
-            signal.signal(*before.popitem())
-
-    os.register_at_fork(after_in_child=restore)  # what ends a child is no wish to stop this process
+    before = contextlib.ExitStack()
+    for number in caught:
+        before.callback(signal.signal, number, signal.signal(number, lambda *_: None))
+    before.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False))
+    os.register_at_fork(after_in_child=before.close)  # what ends a child is no wish to stop this process
     try:
         yield stop
     finally:
-        restore()
+        before.close()
         theirs.close()
         listener.join()
         ours.close()

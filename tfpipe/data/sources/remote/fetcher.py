@@ -78,16 +78,13 @@ class Fetcher:
         if self._http is None and "s3" in self._systems:
             self._http, self._objects = open_client(config), S3Objects(self._systems["s3"])
         self._closing, self._pending = threading.Event(), set[Future[Any]]()
-        self._close = unless_forked(partial(_close, self._closing, self._pending, self._http))
-        close = weakref.finalize(self, self._close)
+        self.close = unless_forked(partial(_close, self._closing, self._pending, self._http))
+        """Cancels the requests in flight; later requests fail."""
+        close = weakref.finalize(self, self.close)
         # By atexit, whose order is known, not by weakref: requests must be cancelled before pipelines are closed
         # (shutdown.py), which would wait for them.
         close.atexit = False
         atexit.register(close)
-
-    def close(self) -> None:
-        """Cancels the requests in flight; later requests fail."""
-        self._close()
 
     def fetch(self, urls: Sequence[str]) -> list[bytes | FetchError | None]:
         """Returns each URL's content or error; None for the URL "" and for a missing file that is optional."""
