@@ -55,7 +55,7 @@ MUTANTS = (
     Mutant("data/sources/packed/pixels.py", "len(beyond := np.flatnonzero(", "len(beyond := 0 * np.flatnonzero("),
     Mutant("data/sources/packed/manifest.py", 'yield "" if same else', 'yield "" if True else'),
     # Failures.
-    Mutant("data/failures/missing.py", "missing = new & ~np.isin(", "missing = ~np.isin("),
+    Mutant("data/failures/missing.py", "visits.position != self.last", "visits.position != -1"),
     Mutant("data/failures/diagnose.py", "done + 1).item[-1]", "done + 2).item[-1]"),
     Mutant(
         "data/failures/stalled.py", "visits.position < split.order.count", "visits.position <= split.order.count + 99"

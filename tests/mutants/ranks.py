@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS: tuple[Mutant, ...] = (
     # Ranks and Loaders of other frameworks.
     Mutant("interop/ahead.py", "hosts[:rank].count(hosts[rank])", "rank", "interop/test_ahead.py"),
-    Mutant("interop/jax.py", "epochs.filled - epochs.step", "epochs.filled", "interop/test_jax.py"),
+    Mutant("data/delivery/opening.py", "rest -= step - at.first.step", "rest -= 0", "interop/test_jax.py"),
     Mutant(
         "interop/keras.py",
         "min(self._first + batch + 1, self.loader.step)",
@@ -36,16 +36,43 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "data/delivery/delivery.py",
-        "            self.taker.close()\n        self.batches",
-        "            pass\n        self.batches",
+        "            self.taker.close()\n        self.taker",
+        "            pass\n        self.taker",
         "data/test_loader.py",
     ),
-    Mutant("data/loader.py", "self._epochs.ended &= self.step == self.used", "pass", "data/test_loader.py"),
     Mutant(
         "data/delivery/taker.py",
-        "            if not self._batches.failing:\n                raise\n",
-        "",
+        "if not self.batches.failing or not self._receive_late():",
+        "if not self._receive_late():",
         "data/delivery/test_taker.py",
+    ),
+    # The one position: handing out and counting, moves, commits, passes, and what is left for other ranks.
+    *(
+        Mutant(file, old, new, "data/delivery/test_states.py")
+        for file, old, new in (
+            (
+                "data/order/stream.py",
+                "int(np.searchsorted(self.pending[:, 0], end)) + max(0, end - self.rest)",
+                "end",
+            ),
+            ("data/order/progress.py", "self.given == self.first and not", "self.used == self.first and not"),
+            ("data/order/progress.py", "self.ended and self.used.step == self.given.step", "self.ended"),
+            ("data/order/progress.py", "counted = None if at.counted is None else first", "counted = None"),
+            ("data/order/progress.py", "given=used, moves", "moves"),
+            ("data/order/progress.py", "last if step is None else step", "last"),
+            (
+                "data/delivery/delivery.py",
+                "                    self.progress.at = before\n",
+                "                    pass\n",
+            ),
+            ("data/delivery/delivery.py", "self.dropped.look(end=True)", "self.dropped.look()"),
+            ("data/delivery/delivery.py", "            self.dropped.forget()\n", ""),
+            ("data/delivery/delivery.py", "math.inf if at.is_over else", "math.inf if at.ended else"),
+            ("data/failures/missing.py", "            self._open |= {", "            self._open = {"),
+            ("data/failures/batches.py", "sleep or self._cancelled.wait", "sleep or __import__('time').sleep"),
+            ("data/loader.py", "end - min(max(first, self.step), end)", "end - max(first, self.step)"),
+            ("data/loader.py", "at.stream if at.is_fresh else self._progress.start", "at.stream"),
+        )
     ),
     # Training.
     Mutant(
@@ -82,9 +109,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("prepare/pack.py", "packed.check_sizes(folder)", "pass", "prepare/test_pack.py"),
     Mutant(
         "prepare/entries.py",
-        "if had_one and not target.exists():",
-        "if had_one and target.exists():",
-        "prepare/test_entries.py",
+        'return str(_read_part(path, "stamps")) == json.dumps([self.split.stamp(item) for item in items])',
+        "return True",
+        "prepare/test_parts.py",
     ),
     # Tools.
     Mutant(

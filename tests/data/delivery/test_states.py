@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.support.examples import examples
+from tests.support.examples import FULL
 from tests.support.gathers import Gather, on_all
 from tests.support.interrupts import interrupted
 from tests.support.model import Crop, Model, Rank
@@ -263,7 +263,9 @@ class Loaders(RuleBasedStateMachine):
     def take_epoch(self, rank: int, most: int) -> None:
         """The rest of an epoch, or some of it."""
         rank %= len(self.loaders)
-        epoch, model = self.loaders[rank].epoch(), self.model.ranks[rank]
+        loader, model = self.loaders[rank], self.model.ranks[rank]
+        epoch = loader.epoch()
+        assert len(loader.epoch(0)) == max(0, loader.schedule.first_step(1) - loader.step)
         if model.end(model.given + 19) == len(model.crops):
             return
         for _ in range(min(most, len(epoch))):
@@ -345,4 +347,4 @@ def test_whatever_is_done_each_crop_is_handed_out_and_counted_once(
     Loaders.simulation, Loaders.kinds = Simulation(), kinds(tmp_path)
     simulate(monkeypatch, Loaders.simulation)
     how = {"stateful_step_count": 25, "deadline": None, "suppress_health_check": [*HealthCheck]}
-    run_state_machine_as_test(Loaders, settings=settings(max_examples=examples(1500), **how))
+    run_state_machine_as_test(Loaders, settings=settings(max_examples=5000 if FULL else 200, **how))

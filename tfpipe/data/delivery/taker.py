@@ -82,12 +82,12 @@ class Taker:
         """Set when the pipeline is built, or could not be."""
         parts = (batches, prepare, first, self._built, self._asked, self._answers)
         self._thread = threading.Thread(target=_take_all, args=parts, name="batches", daemon=True)
-        self._thread.start()
-        if ahead:
-            self._asked.put(first + ahead - 1)
         self.cancel: Callable[[], None] = batches.cancel
         """Ends the wait for a batch, after which there are no more; not for storage that hangs."""
         self._end: Any = weakref.finalize(self, _end, self._thread, self._built, self._asked, self.cancel)
+        self._thread.start()  # after what ends it
+        if ahead:
+            self._asked.put(first + ahead - 1)
 
     def built(self) -> Batches:
         """Returns the batches once the pipeline is built; raises the error of building it."""
@@ -119,6 +119,7 @@ class Taker:
 
     def close(self) -> None:
         """Ends the thread, or leaves it to a read that hangs."""
+        self._asked.put(None)
         self._end()
         self._kept.clear()
 
@@ -178,4 +179,5 @@ def _end(thread: threading.Thread, built: threading.Event, asked: SimpleQueue, c
     asked.put(None)
     cancel()
     # A thread that comes out of TensorFlow after the interpreter has ended crashes the process.
-    thread.join(END_S if built.is_set() else EXIT_S)
+    if thread.is_alive():
+        thread.join(END_S if built.is_set() else EXIT_S)
