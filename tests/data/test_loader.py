@@ -520,6 +520,25 @@ def test_more_bad_files_than_allowed_end_it(sample: SampleData, tree: Path, tmp_
         list(loader) if split == "test" else take_images(loader, len(catalog))
 
 
+def test_bad_files_of_all_ranks_count_together_where_they_meet(sample: SampleData, tree: Path, tmp_path: Path) -> None:
+    data = {"train_filelist": "train.txt", "test_filelist": "val.txt", "crop": "full", "on_error": "skip"}
+    config = load_config(sample.config(tmp_path / "c.json", data={**data, "max_bad_fraction": 0.05}))
+    gather = Gather(2)
+    ranks = [Loader(config, "test", World(rank, 2), gather=gather.of(rank)) for rank in range(2)]
+    for item in (3, 8):
+        Path(ranks[0].catalog.paths[item]).write_bytes(b"")
+    assert [len(loader.dropped()) for loader in ranks if list(loader)] == [1, 1], "37 samples: one is allowed"
+
+    def message(loader: Loader) -> str:
+        with pytest.raises(TfpipeError) as caught:
+            loader.state_dict()
+        return str(caught.value)
+
+    for rank, text in enumerate(on_all(message, ranks)):
+        assert text.startswith(f"rank {rank}: 2 of 37 test samples cannot be used, more than the 0.05 that"), text
+        ranks[rank].close()
+
+
 def take_images(loader: Loader, images: int) -> None:
     """Takes an epoch of images with one crop each; asks in between for what was left out."""
     for number in range(images // loader.config.data.batch_size + 1):

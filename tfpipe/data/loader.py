@@ -82,7 +82,8 @@ class Loader(HandOut):
             data: the split if already loaded, by stages.load_split.
             gather: function that returns every rank's value by rank; by default world.gather.
             marks: whether to record, while a trace is recorded, when each sample is read and cropped.
-            max_bad_fraction: share of samples that this rank may leave out; by default `data.max_bad_fraction`.
+            max_bad_fraction: share of all ranks' samples that this rank may leave out, and all of them where they meet,
+                in `state_dict`; by default `data.max_bad_fraction`.
             steps_per_epoch: batches of a training epoch; by default those in which all ranks see each crop once.
             **keys: if `config` is none, keys of the section `data`, as tfpipe.load takes them.
 
@@ -279,7 +280,8 @@ class Loader(HandOut):
     def state_dict(self) -> dict[str, Any]:
         """Returns the state as plain data for JSON, the same on every rank; every rank must call it.
 
-        Raises ConfigError if the ranks differ in the settings or the data, or if nothing connects them.
+        Raises ConfigError if the ranks differ in the settings or the data, or if nothing connects them, and TfpipeError
+        if they have left out too many samples together.
         """
         if not self._compared:
             self._compare_ranks()

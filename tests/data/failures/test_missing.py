@@ -1,20 +1,25 @@
 """Samples that are left out are told with their reasons, and no others."""
 
+import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.support.configs import changed
+from tests.support.examples import examples
 from tests.support.left_out import left_out
 from tests.support.packs import config_of, packed
 from tests.support.sample import SampleData
 from tests.support.spoilt import spoil
 from tfpipe import Cursor, Stream, World, build_dataset, load_config
 from tfpipe.config import Config
-from tfpipe.data.failures.missing import DroppedLog, MissingSamples
+from tfpipe.data.failures.missing import DroppedLog, DroppedSample, MissingSamples
 from tfpipe.data.order.permutation import Order
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Failure
@@ -144,3 +149,36 @@ def test_a_sample_whose_last_crop_was_in_the_batch_before_is_not_missing() -> No
     missing, gaps = gaps.passed([np.array([[0, 0], [1, 0], [1, 1]])])
     assert missing.position.tolist() == []
     assert gaps.passed([np.array([[3, 0]])])[0].position.tolist() == [2]
+
+
+@settings(deadline=None, max_examples=examples(50))
+@given(st.integers(4, 30), st.integers(1, 4), st.integers(1, 3), st.integers(0, 2))
+def test_samples_count_to_the_epoch_in_which_the_rank_visits_them(
+    count: int, size: int, repeats: int, epoch: int
+) -> None:
+    for scope, rank in itertools.product(("global", "shard"), range(size)):
+        order, world = Order(count, scope=scope, repeats=repeats), World(rank, size)
+        split = SimpleNamespace(order=order, world=world, config=SimpleNamespace(on_error="raise"), stores="images")
+        log = DroppedLog(split, 0.0)
+        log._open = {place: DroppedSample(place, Failure("a", "b")) for place in order.positions(epoch, world)}
+        assert log.counts == {epoch: len(order.positions(epoch, world))}
+
+
+def test_a_sample_without_an_object_is_looked_at_again_once_its_files_have_changed(
+    sample: SampleData, tree: Path, tmp_path: Path
+) -> None:
+    data = {"train_filelist": "train.txt", "on_error": "skip", "shuffle_buffer": 0, "label_source": "object"}
+    data |= {"classes": ["n01440764"]}
+    config = load_config(sample.config(tmp_path / "config.json", data={**data, "test_filelist": None}))
+    split = load_split(config.data, "train", World())
+    item = int(np.flatnonzero(split.catalog.annotated)[0])
+    xml = Path(split.catalog.annotation(item))
+    xml.write_text("<annotation></annotation>")
+    log, epoch = DroppedLog(split, math.inf), len(split.catalog)
+    for number, position in enumerate(range(item, 3 * epoch, epoch)):
+        log.begin(Stream((Cursor(position),)))
+        if number == 2:
+            xml.write_text("<annotation><object>")
+        log.add(number, np.array([[position + 1, 0]]))
+        log.look()
+        assert log.count == (number == 2)
