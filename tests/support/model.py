@@ -20,6 +20,8 @@ class Rank:
     """Batches handed out."""
     counted: int | None = None
     """Batches committed; None before a commit."""
+    first: int = 0
+    """Batches before which a first commit cannot go."""
 
     def __post_init__(self) -> None:
         self.crops = [(at, crop) for at, first in self.plan for crop in range(first, self.crops_at(at))]

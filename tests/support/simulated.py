@@ -23,7 +23,7 @@ class Simulation:
     """What the pipelines of a test share: the errors that come next, and how many pipelines were built."""
 
     def __init__(self) -> None:
-        self.errors: list[Exception] = []
+        self.errors: dict[int, list[Exception]] = {}  # by rank
         self.built = 0
         self.bad: set[int] = set()  # items that cannot be used
 
@@ -72,8 +72,8 @@ class Simulated:
     def _batches(self) -> Iterator[Batch]:
         crops, rows = self._crops(), self.split.config.batch_size
         while chunk := list(itertools.islice(crops, rows)):
-            if self.simulation.errors:
-                raise self.simulation.errors.pop(0)
+            if errors := self.simulation.errors.get(self.split.world.rank):
+                raise errors.pop(0)
             positions = np.array(chunk, np.int64)
             yield Batch((positions.copy(),), positions)
 

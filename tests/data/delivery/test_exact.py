@@ -27,6 +27,7 @@ LOADERS: dict[str, Callable[..., Loader]] = {
     "jax": tfpipe.jax.Loader,
 }
 Crop = tuple[int, int]
+ONE = [pytest.param(name, marks=[] if name == "tensorflow" else pytest.mark.full("the same code")) for name in LOADERS]
 FULL = pytest.mark.full("test_states.py has it with simulated pipelines")
 KINDS: list[dict[str, Any]] = [
     {},
@@ -105,7 +106,7 @@ def test_a_test_pass_that_resumes_on_other_ranks_has_each_crop_once(
         loader.close()
 
 
-@pytest.mark.parametrize("framework", LOADERS)
+@pytest.mark.parametrize("framework", ONE)
 @pytest.mark.parametrize("split", ["train", pytest.param("test", marks=FULL)])
 def test_an_interrupt_at_any_line_leaves_the_batch_for_the_next_call(folder: Path, framework: str, split: str) -> None:
     config = config_of(folder)
@@ -161,7 +162,7 @@ def interrupts() -> Iterator[Interrupts]:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("limit_s", [None, pytest.param(float("inf"), marks=FULL)])
-@pytest.mark.parametrize("framework", LOADERS)
+@pytest.mark.parametrize("framework", ONE)
 def test_interrupts_at_random_moments_lose_nothing(
     folder: Path, framework: str, limit_s: float | None, interrupts: Interrupts
 ) -> None:

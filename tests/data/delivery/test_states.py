@@ -84,7 +84,7 @@ class Loaders(RuleBasedStateMachine):
         self.kind, self.batch_size = self.kinds[name], batch_size
         self.skips = "skip" in name
         self.training, self.is_shard, self.phased = name.startswith("train"), "shards" in name, "phases" in name
-        self.simulation.bad, self.simulation.errors = BAD if self.skips else set(), []
+        self.simulation.bad, self.simulation.errors = BAD if self.skips else set(), {}
         self.open(size)
         self.model = Model([self.rank(rank, self.fresh(rank)) for rank in range(size)])
 
@@ -163,19 +163,20 @@ class Loaders(RuleBasedStateMachine):
     def fail(self, rank: int, passes: int) -> None:
         """An error that passes after some tries, or one that lasts."""
         rank %= len(self.loaders)
-        self.simulation.errors = [passing() for _ in range(passes)] or [lasting()]
+        self.simulation.errors[rank] = [passing() for _ in range(passes)] or [lasting()]
         try:
             self.check(rank, lambda: next(self.loaders[rank]))
         except TfpipeError as error:
             assert "stopped: /data/a.JPEG" in str(error) and not passes
         finally:
-            self.simulation.errors = []
+            self.simulation.errors.clear()
 
     @rule(rank=ranks)
     def close_within_a_pause(self, rank: int) -> None:
         """A thread that waits for a batch, as the pipeline waits to try again, gets none, and none is built for it."""
-        loader, outcome = self.loaders[rank % len(self.loaders)], list[Any]()
-        errors = self.simulation.errors = [passing()]
+        rank %= len(self.loaders)
+        loader, outcome = self.loaders[rank], list[Any]()
+        errors = self.simulation.errors[rank] = [passing()]
 
         def take() -> None:
             try:
@@ -183,8 +184,7 @@ class Loaders(RuleBasedStateMachine):
             except BaseException as error:
                 outcome.append(error)
 
-        loader.close()
-        self.went_back(rank % len(self.loaders))
+        self.close(rank)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr("tfpipe.util.retry.FIRST_PAUSE_S", 1.0)
             thread = threading.Thread(target=take)
@@ -194,14 +194,16 @@ class Loaders(RuleBasedStateMachine):
             built = self.simulation.built
             loader.close()
             thread.join()
-        self.simulation.errors = []
+        self.simulation.errors.clear()
         assert isinstance(outcome[0], Exception), "a batch came after the end"
-        assert self.simulation.built == built or isinstance(outcome[0], StopIteration)
+        self.ended[rank] |= isinstance(outcome[0], StopIteration)
+        assert self.simulation.built == built or self.ended[rank]
+        self.went_back(rank)
 
     def went_back(self, number: int) -> None:
         model = self.model.ranks[number]
         self.ended[number] &= model.used == model.given
-        model.given = model.used
+        model.first = model.given = model.used
         self.over[number] |= self.by_this_pass
 
     @rule(rank=ranks)
@@ -218,7 +220,7 @@ class Loaders(RuleBasedStateMachine):
     def commit(self, rank: int, back: int) -> None:
         rank %= len(self.loaders)
         model, loader = self.model.ranks[rank], self.loaders[rank]
-        if model.given - back < (model.counted or 0):
+        if model.given - back < (model.first if model.counted is None else model.counted):
             with pytest.raises(ValueError, match="the last batch that counts can be"):
                 loader.commit(loader.step - back)
         else:
@@ -347,4 +349,4 @@ def test_whatever_is_done_each_crop_is_handed_out_and_counted_once(
     Loaders.simulation, Loaders.kinds = Simulation(), kinds(tmp_path)
     simulate(monkeypatch, Loaders.simulation)
     how = {"stateful_step_count": 25, "deadline": None, "suppress_health_check": [*HealthCheck]}
-    run_state_machine_as_test(Loaders, settings=settings(max_examples=5000 if FULL else 200, **how))
+    run_state_machine_as_test(Loaders, settings=settings(max_examples=5000 if FULL else 120, **how))

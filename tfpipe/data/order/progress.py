@@ -94,7 +94,7 @@ class Progress:
         """
         at, last = self.at, self.at.given.step
         step = last if step is None else step
-        first = max(at.first.step, last - MOST_OPEN) if at.counted is None else at.counted.step
+        first = min(self._marks) if at.counted is None else at.counted.step
         if not first <= step <= last:
             raise ValueError(
                 f"commit({step}): the last batch that counts can be {first} to {last}; commit "
@@ -105,9 +105,9 @@ class Progress:
             self._marks.pop(number, None)
 
     def go_back(self) -> None:
-        """Goes to the point that the state is of."""
+        """Goes to the point that the state is of, before which nothing can be committed any more."""
         used, over = self.at.used, self.at.is_over
-        self._marks[used.step] = used
+        self._marks = {used.step: used}
         self.at = self.at._replace(given=used, moves=self.at.moves + 1, ended=over)
 
     def go_to(self, stream: Stream, step: int = 0, crops_before: int = 0) -> None:
