@@ -49,10 +49,12 @@ class Opener:
         """Opens the pipeline at the next batch."""
         at, split = progress.at, self._lengths.data
         step = at.given.step
+        # Here, as all ranks may have to ask for it, and not in the thread.
+        schedule = self._lengths.schedule if split.config.phased else None
 
         def build(stream: Stream, taken: int) -> tf.data.Dataset:
-            if split.config.phased:
-                phase, steps = self._lengths.schedule.phase_after(step + taken)
+            if schedule is not None:
+                phase, steps = schedule.phase_after(step + taken)
                 return self._build(self._config.at(phase.epoch), stream).take(steps)
             return self._whole() if stream is self.start else self._build(self._config, stream)
 

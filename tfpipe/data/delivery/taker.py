@@ -179,5 +179,5 @@ def _end(thread: threading.Thread, built: threading.Event, asked: SimpleQueue, c
     asked.put(None)
     cancel()
     # A thread that comes out of TensorFlow after the interpreter has ended crashes the process.
-    if thread.is_alive():
+    if thread.is_alive() and thread is not threading.current_thread():
         thread.join(END_S if built.is_set() else EXIT_S)
