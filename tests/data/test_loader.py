@@ -475,7 +475,7 @@ def test_each_number_among_the_arguments_is_accepted_in_its_range_alone(value: A
     is_number = isinstance(value, int | float | np.integer) and not isinstance(value, bool)
     accepted = {
         "timeout_s": is_number and value > 0,
-        "max_bad_fraction": is_number and (0 <= value < 1 or value == math.inf),
+        "max_bad_fraction": is_number and (0 <= value <= 1 or value == math.inf),
         "steps_per_epoch": is_number and not isinstance(value, float) and value >= 1,
     }
     assert accepted.keys() == NUMBERS.keys()

@@ -85,6 +85,7 @@ class Taker:
         self.cancel: Callable[[], None] = batches.cancel
         """Ends the wait for a batch, after which there are no more; not for storage that hangs."""
         self._end: Any = weakref.finalize(self, _end, self._thread, self._built, self._asked, self.cancel)
+        self._end.atexit = False  # then Delivery.hold ends it, after it has silenced who waits
         self._thread.start()  # after what ends it
         if ahead:
             self._asked.put(first + ahead - 1)
@@ -113,6 +114,7 @@ class Taker:
                     # A pipeline whose storage hangs cannot be taken down: the thread keeps it.
                     self._end.detach()
                     self._end = weakref.finalize(self, self._asked.put, None)
+                    self._end.atexit = False
                     self.cancel = lambda: None
                     return None
         return self._kept[0]

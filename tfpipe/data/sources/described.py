@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 # Of a Loader's arguments that are numbers: which are accepted, by a function and in words.
 NUMBERS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "timeout_s": (lambda limit_s: limit_s > 0, "above 0 s, or math.inf for no limit"),
-    "max_bad_fraction": (lambda share: 0 <= share < 1 or share == math.inf, "in [0, 1), or math.inf for no limit"),
+    "max_bad_fraction": (lambda share: 0 <= share <= 1 or share == math.inf, "in [0, 1], or math.inf for no limit"),
     "steps_per_epoch": (lambda steps: isinstance(steps, Integral) and int(steps) > 0, "a whole number above 0"),
 }
 OpenSource = Callable[[DataConfig], BaseSource]
