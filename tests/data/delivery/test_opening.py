@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from tests.support.models import tiny
 from tests.support.routes import samples, write_files
-from tfpipe import Loader, World, load
+from tfpipe import ConfigError, Loader, World, load
 
 SMALL: dict[str, Any] = {"image_size": 16, "batch_size": 4, "world": World()}
 
@@ -95,6 +95,17 @@ def test_fit_needs_no_number_of_steps(root: Path) -> None:
         assert steps == [(6, 6, ["loss", "val_loss"]), (6, 12, ["loss", "val_loss"])]
         assert train.state_dict()["crops"] == 48
         assert model.predict(test.dataset(), verbose=0).shape == (10, 3)
+
+
+def test_what_cannot_be_built_is_an_error_wherever_it_is_asked_for_and_is_built_again(root: Path) -> None:
+    (root / "cache").write_text("a file")
+    with load(root, **SMALL, cache=str(root / "cache")) as loader:
+        loader.start()
+        for ask in (loader.dataset, lambda: next(loader), lambda: loader.iterator):
+            with pytest.raises(ConfigError, match=r"data\.cache: cannot use the folder"):
+                ask()
+        (root / "cache").unlink()
+        assert len(pixels([next(loader)])) == 1 and loader.step == 1
 
 
 def test_an_error_names_the_file(root: Path) -> None:

@@ -6,6 +6,7 @@ leaves the position, and the batch for the next call. This module knows no Tenso
 
 import math
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -70,11 +71,10 @@ class Delivery:
 
     def built(self) -> "Batches":
         """Returns the batches of the pipeline, once it is built; raises the error of building it."""
-        try:
-            return self.opened().built()
-        except Exception:
-            self.release()
-            raise
+        taker = self.opened()
+        if (error := taker.failure()) is not None:
+            self._end(error)
+        return taker.batches
 
     def take(self, finish: Callable[[Any], Any], moves: Moves) -> Any:
         """Returns the next batch, as `finish` makes it; notes in `moves` how it moves the position.
@@ -181,9 +181,9 @@ class HandOut(Iterator[Any]):
 
     _delivery: Delivery
 
+    @abstractmethod
     def _take(self, moves: Moves) -> Any:
         """Takes the next batch with the lock, as Delivery.take does."""
-        raise NotImplementedError
 
     def __bool__(self) -> bool:
         """Returns True, without the length, which every rank must ask for, and which is not always known."""

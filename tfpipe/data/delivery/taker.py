@@ -90,12 +90,11 @@ class Taker:
         if ahead:
             self._asked.put(first + ahead - 1)
 
-    def built(self) -> Batches:
-        """Returns the batches once the pipeline is built; raises the error of building it."""
+    def failure(self) -> BaseException | None:
+        """Waits until the pipeline is built, and returns None, or the error of building it."""
         self._built.wait()
-        if self.batches.iterator is None and (answer := self.peek(0)) is not None and answer.error is not None:
-            raise answer.error
-        return self.batches
+        answer = self.peek(0) if self.batches.iterator is None else None
+        return None if answer is None else answer.error
 
     def peek(self, number: int) -> Answer | None:
         """Returns batch `number` or the error in its place, None if it takes too long.
