@@ -53,7 +53,6 @@ IDENTITIES: dict[str, tuple[str, ...]] = {
 }
 # An address of the host itself, as the value of a variable or within JSON.
 LOOPBACK = re.compile(r'[="](localhost\b|127\.|\[?::1\b)')
-NUMBERED = "a launcher sets it to a whole number: unset it to work in one process, or start the ranks with a launcher"
 IDENTITY = "TFPIPE_LAUNCH"
 """Variable by which a user identifies a launch whose launcher does not."""
 
@@ -61,7 +60,7 @@ IDENTITY = "TFPIPE_LAUNCH"
 def find_launch(environ: Mapping[str, str] = os.environ) -> Launch | None:
     """Returns the launch that started this process as one of its ranks, or None.
 
-    Raises ConfigError if a launcher's rank or size is no number: such processes would each work alone.
+    Raises ConfigError if a launcher's rank or size is no number, e.g. empty: such processes would each work alone.
     """
     if "TORCHELASTIC_RUN_ID" in environ:  # torchrun's own, which srun may have started once on each node
         return _framework_launch(environ)
@@ -70,29 +69,35 @@ def find_launch(environ: Mapping[str, str] = os.environ) -> Launch | None:
             continue
         if launcher == "prterun" and "PRTE_LAUNCHED" not in environ:
             continue
-        if (number := whole_number(environ, rank)) is not None:
-            return Launch(launcher, number, whole_number(environ, size))
+        if rank in environ:
+            return Launch(launcher, _number(environ, rank), _number(environ, size) if size in environ else None)
     return _framework_launch(environ)
 
 
-def whole_number(environ: Mapping[str, str], name: str, about: str = NUMBERED) -> int | None:
-    """Returns the number in a variable, None if that is not set or empty; ConfigError, with `about`, if it is none."""
-    text = environ.get(name, "")
-    if text and not text.isdecimal():
-        raise ConfigError(f'{name} is "{text}", and {about}')
-    return int(text) if text else None
+def whole_number(environ: Mapping[str, str], name: str) -> int | None:
+    """Returns the number in a variable, None if that is not set or empty; raises ConfigError for another text."""
+    return _number(environ, name) if environ.get(name) else None
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    if not environ[name].isdecimal():
+        raise ConfigError(
+            f'{name} is "{environ[name]}", and a launcher sets it to a whole number: unset it to work in one process, '
+            "or start the ranks with a launcher"
+        )
+    return int(environ[name])
 
 
 def _framework_launch(environ: Mapping[str, str]) -> Launch | None:
     """Returns the launch by PyTorch's, JAX's or TensorFlow's launchers, or None; their variables are less distinct."""
-    torch = "torchrun" if "TORCHELASTIC_RUN_ID" in environ else "a launcher of PyTorch (RANK, WORLD_SIZE)"
-    launchers = [("a launcher of JAX (JAX_PROCESS_ID)", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", BY_JAX)]
     if environ.get("MASTER_ADDR"):
-        launchers.insert(0, (torch, "RANK", "WORLD_SIZE", BY_TORCH))
-    for launcher, *names, instead in launchers:
-        rank, size = (whole_number(environ, name) for name in names)
-        if rank is not None and size is not None:
-            return Launch(launcher, rank, size, instead)
+        number, count = whole_number(environ, "RANK"), whole_number(environ, "WORLD_SIZE")
+        if number is not None and count is not None:
+            name = "torchrun" if "TORCHELASTIC_RUN_ID" in environ else "a launcher of PyTorch (RANK, WORLD_SIZE)"
+            return Launch(name, number, count, BY_TORCH)
+    with suppress(KeyError):
+        rank, size = _number(environ, "JAX_PROCESS_ID"), _number(environ, "JAX_NUM_PROCESSES")
+        return Launch("a launcher of JAX (JAX_PROCESS_ID)", rank, size, BY_JAX)
     # {"cluster": {"chief": [ADDRESS], "worker": [ADDRESS, ...], "ps": ...}, "task": {"type": "worker", "index": 0}}
     with suppress(KeyError, ValueError, TypeError):
         cluster_spec = json.loads(environ["TF_CONFIG"])

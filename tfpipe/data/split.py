@@ -271,13 +271,15 @@ def check_order(split: Split) -> None:
             f"{split.catalog.display_name}: {fewest} samples are too few for {split.world.size} ranks with data.scope "
             '"shard"'
         )
-    weights = order.weights if isinstance(order, WeightedOrder) else np.ones(order.count)
-    idle = {*range(split.world.size)}.difference(np.flatnonzero(weights) % split.world.size)
-    if split.config.scope == "shard" and idle:
+    if split.config.scope != "shard" or not isinstance(order, WeightedOrder):
+        return
+    visited = np.zeros(split.world.size, bool)
+    visited[np.flatnonzero(order.weights) % split.world.size] = True
+    if idle := np.flatnonzero(~visited).tolist():
         keys = [f"data.{key}" for key in ("class_weights", "sample_weights") if getattr(split.config, key) is not None]
         raise ConfigError(
             f"{split.catalog.display_name}: {' and '.join(keys) or 'its weights'} are 0 for all samples that "
-            f'data.scope "shard" gives to {named(sorted(idle))}: set it to "global", or use other weights or ranks'
+            f'data.scope "shard" gives to {named(idle)}: set it to "global", or use other weights or ranks'
         )
 
 

@@ -79,9 +79,8 @@ class Opener:
         config, split = self._config, self._lengths.data
         if not split.config.phased:
             return opened.element_spec
-        specs = [
-            self._build(config.at(phase.epoch), self.start).element_spec for phase in self._lengths.schedule.phases
-        ]
+        phases = self._lengths.schedule.phases
+        specs = [self._build(config.at(phase.epoch), self.start).element_spec for phase in phases]
         return tf.nest.map_structure(lambda spec, *more: spec.most_specific_common_supertype(more), *specs)
 
 

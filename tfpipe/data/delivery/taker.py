@@ -141,12 +141,7 @@ class Taker:
 
 
 def _take_all(
-    batches: Batches,
-    prepare: Prepare,
-    number: int,
-    built: threading.Event,
-    asked: SimpleQueue,
-    answers: SimpleQueue,
+    batches: Batches, prepare: Prepare, number: int, built: threading.Event, asked: SimpleQueue, answers: SimpleQueue
 ) -> None:
     """Builds the pipeline; takes batches up to the numbers asked for, until that is None or there are no more."""
     try:
