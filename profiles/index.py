@@ -25,9 +25,10 @@ from PIL import Image
 from tfpipe import World
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.formats import parse_annotation
-from tfpipe.data.catalog.filelist import scan, write_filelist
+from tfpipe.data.catalog.filelist import write_filelist
 from tfpipe.data.catalog.index import FINGERPRINT, load_index
 from tfpipe.prepare.index import build_index
+from tfpipe.prepare.trees import scan
 
 IMAGENET = 1_281_167  # training images; those with an XML:
 IMAGENET_XMLS = 544_546

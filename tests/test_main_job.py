@@ -12,7 +12,8 @@ from tests.support.commands import ROOT, run, run_train
 from tests.support.runs import read_metrics
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
-from tfpipe.data.catalog.filelist import scan, write_filelist
+from tfpipe.data.catalog.filelist import write_filelist
+from tfpipe.prepare.trees import scan
 from tfpipe.tools.sample.sample import write_sample
 from tfpipe.training import loop
 

@@ -18,9 +18,10 @@ from tests.support.recorded import unpack
 from tests.support.sample import SampleData
 from tfpipe import World
 from tfpipe.cli import main
-from tfpipe.data.catalog.filelist import scan, write_filelist
+from tfpipe.data.catalog.filelist import write_filelist
 from tfpipe.data.runtime.clock import DELAY_MS
 from tfpipe.data.runtime.tracing import Window
+from tfpipe.prepare.trees import scan
 from tfpipe.tools.report.diagnosis import diagnose_run
 from tfpipe.tools.report.runs import load_run
 from tfpipe.tools.sample.sample import write_sample

@@ -15,8 +15,8 @@ from pyarrow import Table, parquet
 
 import tfpipe
 from tfpipe.config import DataConfig
+from tfpipe.data.catalog.filelist import index_path
 from tfpipe.data.catalog.index import index_of
-from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.prepare.index_rows import Images, read_rows
 from tfpipe.tools.view.sheet import draw_boxes

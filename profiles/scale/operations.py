@@ -34,7 +34,8 @@ load_split(make_config({"data": {"train_filelist": sys.argv[1]}}).data, "train",
 def main(args: argparse.Namespace) -> None:
     """Prints a table of operations by rank."""
     need_programs("strace", "mpirun", advice="apt-get install strace, and an MPI")
-    from tfpipe.data.catalog.filelist import scan, write_filelist
+    from tfpipe.data.catalog.filelist import write_filelist
+    from tfpipe.prepare.trees import scan
     from tfpipe.tools.sample.sample import write_sample
 
     with tempfile.TemporaryDirectory() as temporary:

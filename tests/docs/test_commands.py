@@ -15,8 +15,9 @@ from tests.support.documents import CANNOT, INSTEAD, LEAVES, SHORTER, Reader, bl
 from tests.support.sample import TINY, SampleData
 from tests.support.server import serving
 from tfpipe import World, load_config
-from tfpipe.data.catalog.filelist import scan, write_filelist
+from tfpipe.data.catalog.filelist import write_filelist
 from tfpipe.prepare.index import build_index
+from tfpipe.prepare.trees import scan
 
 # Those of profiles/*.md run at their smallest size: tests/profiles/test_commands.py.
 DOCUMENTS = {

@@ -1,4 +1,4 @@
-"""Puts 133 small faults into tfpipe/, one at a time, and says which of them the tests of `make test` find.
+"""Puts 141 small faults into tfpipe/, one at a time, and says which of them the tests of `make test` find.
 
     python -m tests.mutants              # all; -k recovery: those of files whose path holds the word; --list
     python -m tests.mutants --full       # the tests of `make test-full` for those that `make test` misses

@@ -20,8 +20,8 @@ from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.config import Config
 from tfpipe.data.annotations.cleaning import LEFT_OUT
+from tfpipe.data.catalog.filelist import index_path
 from tfpipe.data.catalog.index import STAMPS
-from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare import index as index_build

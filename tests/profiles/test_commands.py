@@ -11,7 +11,8 @@ import pytest
 from tests.support.commands import ROOT, Finished, finish
 from tests.support.documents import FENCE, Reader, matches
 from tests.support.sample import SampleData
-from tfpipe.data.catalog.filelist import scan, write_filelist
+from tfpipe.data.catalog.filelist import write_filelist
+from tfpipe.prepare.trees import scan
 
 pytestmark = pytest.mark.full("takes minutes, and no part of tfpipe is tested that has no tests of its own")
 

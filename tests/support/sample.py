@@ -54,7 +54,8 @@ class SampleData(NamedTuple):
 
 def make_sample(root: Path, images: int, val_images: int) -> SampleData:
     """Draws images of 8 classes at a fifth of the size into `root`, and writes their filelists."""
-    from tfpipe.data.catalog.filelist import scan, write_filelist
+    from tfpipe.data.catalog.filelist import write_filelist
+    from tfpipe.prepare.trees import scan
     from tfpipe.tools.sample.sample import write_sample
 
     write_sample(root / "tree", images=images, val_images=val_images, scale=0.2)

@@ -23,10 +23,9 @@ from tfpipe.data.annotations.cleaning import Annotated
 from tfpipe.data.annotations.formats import FORMATS
 from tfpipe.data.catalog.box_tables import BoxTable, read_box_table
 from tfpipe.data.catalog.class_folders import SCAN_THREADS
-from tfpipe.data.catalog.filelist import read_filelist
+from tfpipe.data.catalog.filelist import index_path, read_filelist
 from tfpipe.data.catalog.index import FINGERPRINT, MAKE, SCHEMA, STAMPS, index_fingerprint
 from tfpipe.data.catalog.layout import annotation_name, find_layout
-from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.load import may_have_annotations
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.split import Split

@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.filelist import read_filelist, write_filelist
+from tfpipe.data.catalog.filelist import index_path, read_filelist, write_filelist
 from tfpipe.data.catalog.layout import find_layout
-from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.load import reads_boxes
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.order.permutation import evenly_spaced

@@ -13,8 +13,8 @@ from PIL import Image
 from tfpipe import Config, World, build_dataset, load_config
 from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.catalog.box_tables import read_box_table
+from tfpipe.data.catalog.filelist import index_path
 from tfpipe.data.catalog.index import STAMPS
-from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError

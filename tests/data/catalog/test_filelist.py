@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfpipe.data.catalog.filelist import check_filelists, read_filelist, scan, write_filelist
+from tfpipe.data.catalog.class_folders import images_below
+from tfpipe.data.catalog.filelist import check_filelists, read_filelist, write_filelist
 from tfpipe.data.catalog.paths import CHUNK_NAMES, FileList
 from tfpipe.errors import ConfigError
+from tfpipe.util.ledger import Ledger
 
 
 def touch(root: Path, *names: str) -> None:
@@ -74,15 +76,6 @@ def test_a_folder_without_images_is_refused(tmp_path, names):
             read(tmp_path / "train")
 
 
-def test_class_folders_become_lists(tmp_path):
-    touch(tmp_path, "train/b/2.jpg", "train/a/1.jpg", "val/a/3.jpg", "notes/4.jpg")
-    found = scan(tmp_path, show=False)
-    assert {split: below(tmp_path, images) for split, images in found.items()} == {
-        "train": ["train/a/1.jpg", "train/b/2.jpg"],
-        "val": ["val/a/3.jpg"],
-    }
-
-
 def test_all_unusable_lists_are_named_at_once(tmp_path):
     (tmp_path / "good.txt").write_text("\n\na.JPEG\n")
     (tmp_path / "empty.txt").write_text(" \n")
@@ -129,8 +122,6 @@ def test_a_list_of_any_paths_is_read_as_os_path_join_has_them(tmp_path_factory, 
 def test_a_byte_order_mark_is_no_part_of_the_first_path(tmp_path):
     (tmp_path / "list.txt").write_text("/a.JPEG\n/b.JPEG\n", encoding="utf-8-sig")
     assert list(read_filelist(tmp_path / "list.txt")) == ["/a.JPEG", "/b.JPEG"]
-    voc(tmp_path, val="\ufeff2008_1\n")
-    assert scan(tmp_path, show=False) == {"val": [f"{tmp_path}/JPEGImages/2008_1.jpeg"]}
 
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
@@ -169,7 +160,7 @@ def test_a_folder_spelt_in_two_ways_is_one(tmp_path):
 @pytest.mark.parametrize("name", [b"a\nb.JPEG", b"a\rb.JPEG", b"\xff.JPEG"])
 def test_a_file_whose_name_a_list_cannot_hold_is_named_and_no_list_is_written(tmp_path, name):
     touch(tmp_path / "Data/CLS-LOC/train/n01", "fine\u2028\x85é.JPEG", os.fsdecode(name))
-    images = scan(tmp_path, show=False)["train"]
+    images = images_below(tmp_path / "Data", Ledger())
     with pytest.raises(ConfigError) as caught:
         write_filelist(tmp_path / "list.txt", images)
     assert f"1 of 2 paths are not UTF-8, hold a line break or have white space around them, e.g. '{tmp_path}" in str(
@@ -273,89 +264,6 @@ def test_a_list_is_written_whole_or_not_at_all(tmp_path):
         write_filelist(path, failing())
     assert path.read_text() == "/a.JPEG\n"
     assert list(tmp_path.iterdir()) == [path]
-
-
-ILSVRC = [
-    "train/n02/n02_10.JPEG",
-    "train/n02/n02_2.JPEG",
-    "train/n01/b.jpg",
-    "train/n01/a.JPG",
-    "train/n01/c.jpeg",
-    "val/ILSVRC2012_val_00000002.JPEG",
-    "val/ILSVRC2012_val_00000001.JPEG",
-]
-NO_IMAGES = ["train/n01/._a.JPEG", "train/n01/notes.txt", "train/n01/JPEG", "train/list.txt", "test/t.JPEG"]
-
-
-@pytest.mark.parametrize(("inside", "given_root"), [("", ""), ("ILSVRC", ""), ("ILSVRC", "ILSVRC")])
-def test_an_ilsvrc_tree_is_found_at_its_root_or_the_parents(tmp_path, inside, given_root):
-    base = tmp_path / inside / "Data/CLS-LOC"
-    touch(base, *ILSVRC, *NO_IMAGES)
-    found = scan(tmp_path / given_root, show=False)
-    assert list(found) == ["train", "val"]
-    assert below(base, found["train"]) == sorted(ILSVRC[:5])
-    assert below(base, found["val"]) == sorted(ILSVRC[5:])
-    assert all(os.path.isabs(image) and os.path.exists(image) for images in found.values() for image in images)
-
-
-def test_a_val_folder_may_be_flat_or_in_folders_or_missing(tmp_path):
-    base = tmp_path / "Data/CLS-LOC"
-    touch(base, "train/n01/a.JPEG")
-    assert list(scan(tmp_path, show=False)) == ["train"]
-    touch(base, "val/n01/v2.JPEG", "val/n00/v3.JPEG", "val/v1.JPEG")
-    assert below(base, scan(tmp_path, show=False)["val"]) == ["val/n00/v3.JPEG", "val/n01/v2.JPEG", "val/v1.JPEG"]
-
-
-def test_paths_are_absolute_from_a_relative_root_and_through_links(tmp_path, monkeypatch):
-    touch(tmp_path, "store/n01/a.JPEG", "tree/Data/CLS-LOC/train/n00/z.JPEG")
-    (tmp_path / "tree/Data/CLS-LOC/train/n01").symlink_to(tmp_path / "store/n01")
-    monkeypatch.chdir(tmp_path)
-    base = tmp_path / "tree/Data/CLS-LOC/train"
-    assert scan("tree", show=False)["train"] == [str(base / "n00/z.JPEG"), str(base / "n01/a.JPEG")]
-
-
-@pytest.mark.parametrize("names", [["val/v.JPEG"], ["train/n01/notes.txt"], ["train/n01/.hidden.JPEG"]])
-def test_a_tree_without_training_images_is_refused(tmp_path, names):
-    touch(tmp_path / "Data/CLS-LOC", *names)
-    with pytest.raises(ConfigError, match=r"no image below .*Data/CLS-LOC/train"):
-        scan(tmp_path, show=False)
-
-
-@pytest.mark.parametrize("names", [[], ["JPEGImages/a.jpg"], ["ImageSets/Main/train.txt"], ["Data/train/a.JPEG"]])
-def test_a_tree_of_neither_kind_is_refused(tmp_path, names):
-    touch(tmp_path, *names)
-    with pytest.raises(ConfigError, match=r"neither an ILSVRC tree .* nor a Pascal VOC one"):
-        scan(tmp_path, show=False)
-    with pytest.raises(ConfigError, match="neither"):
-        scan(tmp_path / "nowhere", show=False)
-
-
-def voc(root: Path, **lists: str) -> None:
-    touch(root, "JPEGImages/2007_1.jpg", "JPEGImages/2007_2.jpg", "JPEGImages/2008_1.jpeg", "JPEGImages/x.png")
-    (root / "ImageSets/Main").mkdir(parents=True, exist_ok=True)
-    for name, text in lists.items():
-        (root / f"ImageSets/Main/{name}.txt").write_text(text)
-
-
-def test_a_voc_tree_has_the_splits_of_its_lists(tmp_path):
-    voc(tmp_path, val="2008_1\n2007_1\n2007_1\n", trainval="2007_2\r\n\n2007_1  1\n", aeroplane_train="nothing -1\n")
-    found = scan(tmp_path, show=False)
-    assert {split: below(tmp_path / "JPEGImages", images) for split, images in found.items()} == {
-        "val": ["2007_1.jpg", "2008_1.jpeg"],
-        "trainval": ["2007_1.jpg", "2007_2.jpg"],
-    }
-
-
-def test_a_voc_list_that_names_a_missing_image_is_refused(tmp_path):
-    voc(tmp_path, train="2007_1\n2009_8\n2009_7\n")
-    with pytest.raises(ConfigError, match=r"train\.txt names 2 images that are not in JPEGImages, e\.g\. 2009_7"):
-        scan(tmp_path, show=False)
-
-
-def test_a_voc_tree_without_lists_is_refused(tmp_path):
-    voc(tmp_path, cat_train="2007_1 1\n")
-    with pytest.raises(ConfigError, match=r"no list in .*ImageSets/Main"):
-        scan(tmp_path, show=False)
 
 
 def test_urls_are_left_as_they_are(tmp_path: Path) -> None:

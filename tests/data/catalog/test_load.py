@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
+from tfpipe.data.catalog.filelist import read_lists
 from tfpipe.data.catalog.labels import folder_of
 from tfpipe.data.catalog.layout import annotation_folders, annotation_name, find_layout
-from tfpipe.data.catalog.lists import read_lists
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError

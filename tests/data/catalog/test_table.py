@@ -22,7 +22,7 @@ import pytest
 
 from tests.support.batches import assert_same
 from tfpipe import Config, World
-from tfpipe.data.catalog import lists, table
+from tfpipe.data.catalog import filelist, table
 from tfpipe.data.catalog import load as load_module
 from tfpipe.data.catalog.table import ABOUT, FORMAT, StoredTable, TableStore, map_table, write_table
 from tfpipe.data.contract import data_contract
@@ -88,7 +88,7 @@ def test_a_mapped_catalog_is_the_one_that_is_read(
     held = load(config)
     monkeypatch.setattr(table, "SMALL_BYTES", 0)
     assert_equal(load(config), held)
-    monkeypatch.setattr(lists, "read_lists", None)
+    monkeypatch.setattr(filelist, "read_lists", None)
     monkeypatch.setattr(load_module, "image_labels", None)
     monkeypatch.setattr("tfpipe.data.catalog.index.load_index", None)
     assert_equal(load(config), held)
@@ -168,14 +168,14 @@ def test_a_list_that_changes_while_it_is_read_is_not_used(
 ) -> None:
     path = tmp_path / "train.txt"
     path.write_text(Path(make().data.train_filelist).read_text())
-    config, read = make(train_filelist=str(path)), lists.read_lists
+    config, read = make(train_filelist=str(path)), filelist.read_lists
 
     def read_slowly(*args: Any, **keys: Any) -> Any:
         with path.open("a") as file:
             file.write("/another/n01/image.JPEG\n")
         return read(*args, **keys)
 
-    monkeypatch.setattr(lists, "read_lists", read_slowly)
+    monkeypatch.setattr(filelist, "read_lists", read_slowly)
     with pytest.raises(ConfigError, match=r"train\.txt changed while it was read: start again"):
         load(config)
 

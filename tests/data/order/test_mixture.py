@@ -16,8 +16,7 @@ from tests.support.ranks import check_interrupted
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.config import Config
-from tfpipe.data.catalog.filelist import read_filelist
-from tfpipe.data.catalog.lists import index_path, read_lists
+from tfpipe.data.catalog.filelist import index_path, read_filelist, read_lists
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.order.mixture import SLOTS, STRIDE, Mixture, shares

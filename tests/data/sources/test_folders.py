@@ -122,7 +122,7 @@ def test_splits_are_folders_by_the_words_in_their_names(tmp_path: Path, root: Pa
     shutil.copytree(root / "val", tmp_path / "data/valid")
     shutil.copytree(root / "val", tmp_path / "data/val")
     config = config_with(tmp_path, folders(tmp_path / "data"))
-    with pytest.raises(ConfigError, match=r"several folders of test data, by name: .*val.* in data\.source\.test_path"):
+    with pytest.raises(ConfigError, match=r"several folders may be the test data, .*val.* in data\.source\.test_path"):
         load_split(config.data, "test", World())
 
 

@@ -1,8 +1,10 @@
 """A tree has the same splits, classes and ledger as folders, as a tar file and as a zip file."""
 
 import io
+import os
+import re
+import shutil
 import zipfile
-from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ from tfpipe import World, make_config
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.errors import ConfigError
 
+FULL = os.environ.get("TFPIPE_TESTS") == "full"
 IMAGE = encoded(picture(8, 8))
 FORMS = ("folders", "tar", "zip")
 
@@ -57,7 +60,7 @@ def found(source: dict, split: str, **data: object) -> Found | str:
     except ConfigError as error:
         return str(error)
     names = [path.rpartition("/ds/")[2].removeprefix("ds/") for path in catalog.paths]
-    labels = [catalog.classes[label] for label in catalog.labels]
+    labels = [catalog.classes[label] if catalog.classes else "" for label in catalog.labels]
     counts = {reason: count for reason, (count, _) in catalog.ledger.counts.items()}
     # Archives hold no folders but those of their members.
     counts.pop("folders without an image", None)
@@ -101,7 +104,7 @@ def test_all_forms_find_the_same(tmp_path: Path, names: list[str], classes: str,
 def test_images_of_splits_without_class_folders_are_refused(tmp_path: Path, form: str) -> None:
     yolo = ["images/train/1.jpg", "images/val/2.jpg", "labels/train/1.txt"]
     message = found(written(tmp_path / form, form, yolo), "train")
-    assert isinstance(message, str) and "no" in message
+    assert isinstance(message, str) and "of one class, train" in message and "expected class folders" in message
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -127,20 +130,133 @@ FILES = st.sampled_from(["1.jpg", "2.PNG", "n.txt", ".h.jpg", "Thumbs.db"])
 
 @given(st.sets(st.builds(lambda folders, file: "/".join([*folders, file]), FOLDERS, FILES), min_size=1, max_size=8))
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_every_file_is_used_or_counted_in_every_form_alike(tmp_path_factory, names: set[str]) -> None:
+def test_what_is_hidden_is_left_out_in_every_form(tmp_path_factory, names: set[str]) -> None:
     root = tmp_path_factory.mktemp("trees")
     files = sorted(name for name in names if not any(f"{name}/" in other for other in names))
-    results = [found(written(root / form, form, files), split) for form in FORMS for split in ("train",)]
-    used = [result.images if isinstance(result, Found) else None for result in results]
-    assert used == [used[0]] * len(FORMS), results
-    for form, result in zip(FORMS, results, strict=True):
+    results = [found(written(root / form, form, files), "train") for form in FORMS]
+    assert len({isinstance(result, Found) for result in results}) == 1, results
+    for result in results:
         if isinstance(result, Found):
-            test = found(written(root / f"{form}-again", form, files), "test")
-            if isinstance(test, str) and "no test data" not in test and "hold no test image" not in test:
-                continue  # a class of the test data alone, which is refused
-            tested = len(test.images) if isinstance(test, Found) else 0
-            hidden = Counter(result.left_out)
-            counted = sum(hidden.values())
-            assert len(result.images) + tested + counted <= len(files) + len(result.left_out)
-            if form != "folders":
-                assert len(result.images) + tested + counted == len(files)
+            assert not any("/." in f"/{name}" or "@eaDir" in name for name in result.images)
+    assert len({str(result[:2]) for result in results if isinstance(result, Found)}) <= 1
+
+
+# ---- every entry is used, or counted ----
+
+NAMES = ["cat", "dog", "train", "test", "val", "Training", "seg_train", "seg_test", "2023", "docs"]
+DEPTHS = st.lists(st.sampled_from(NAMES), max_size=4)
+ENTRIES = st.sets(
+    st.builds(lambda folders, file: "/".join([*folders, file]), DEPTHS, st.sampled_from(["1.jpg", "2.png", "n.txt"])),
+    min_size=1,
+    max_size=12,
+)
+USUAL = {f"{split}/{name}/{number}.jpg" for split in ("train", "val") for name in ("cat", "dog") for number in range(2)}
+TREES = st.one_of(ENTRIES, ENTRIES.map(lambda names: names | USUAL), ENTRIES.map(lambda names: {*names, *BARE}))
+BARE = {f"{name}/{number}.jpg" for name in ("cat", "dog") for number in range(3)}
+# Words of the keys that decide, or of what else is said of data that cannot be trained on.
+REFUSED = re.compile(
+    r"test_path|class_level|one class|no image|no class|hold no (train|test) image|less than one image|several folders|"
+    r"a label that is no class|no test data"
+)
+
+
+def check_identity(root: Path, files: list[str], data: dict, source: dict) -> None:
+    """Checks that training, test and left-out entries are all entries, in every form, unless the data are refused."""
+    outcomes = []
+    for form in FORMS if "test_share" not in source else FORMS[:1]:
+        about = {**written(root / form, form, files), **source}
+        train, test = (found(about, split, **data) for split in ("train", "test"))
+        if isinstance(train, str) or (isinstance(test, str) and "no test" not in test):
+            message = train if isinstance(train, str) else str(test)
+            assert REFUSED.search(message), message
+            outcomes.append("refused")
+            continue
+        tested = test.images if isinstance(test, Found) else {}
+        assert not train.images.keys() & tested.keys()
+        assert len(train.images) + len(tested) + sum(train.left_out.values()) == len(files), (form, train, test)
+        assert isinstance(test, str) or not test.left_out, "what is left out is counted once"
+        config = make_config({"data": {"source": about, "crop_image_size": [8, 8], **data}}).data
+        assert "test_share" in source or open_source(config).has_test() == bool(tested)
+        outcomes.append((train[:2], tested, train.left_out))
+    assert outcomes == outcomes[:1] * len(outcomes), outcomes
+
+
+SETTINGS = st.sampled_from(
+    [({}, {}), ({}, {}), ({"class_level": 1}, {}), ({"class_level": -1}, {}), ({"targets": "none"}, {}),
+     ({}, {"test_share": 0.3})]
+)  # fmt: skip
+
+
+@given(TREES, SETTINGS)
+@settings(
+    max_examples=10_000 if FULL else 40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+def test_every_entry_is_used_once_or_counted_or_the_data_are_refused(tmp_path_factory, names, how) -> None:
+    files = sorted(name for name in names if not any(other.startswith(f"{name}/") for other in names))
+    root = tmp_path_factory.mktemp("entries")
+    check_identity(root, files, *how)
+    shutil.rmtree(root)
+
+
+@given(TREES, ENTRIES, st.sampled_from(["inside", "beside", "link"]))
+@settings(
+    max_examples=2_000 if FULL else 15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+def test_entries_of_two_folders_are_used_once_or_counted(tmp_path_factory, names, others, place: str) -> None:
+    root = tmp_path_factory.mktemp("entries")
+    inside, elsewhere = root / "ds/held-out", root / "test"
+    for folder, files in ((root / "ds", names), (inside if place == "inside" else elsewhere, others)):
+        for name in files:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(IMAGE)
+    if place == "link":
+        inside.symlink_to(elsewhere)
+    source = {"kind": "folders", "path": str(root / "ds"), "test_path": str(inside if place != "beside" else elsewhere)}
+    train, test = (found(source, split) for split in ("train", "test"))
+    if isinstance(train, Found) and isinstance(test, Found):
+        counted = sum([*train.left_out.values(), *test.left_out.values()])
+        assert len(train.images) + len(test.images) + counted == len(names) + len(others), (train, test)
+    else:
+        assert all(isinstance(result, Found) or REFUSED.search(result) for result in (train, test)), (train, test)
+    shutil.rmtree(root)
+
+
+FILES_OF_DATA = st.sets(
+    st.builds(lambda words, number: "-".join([*words, str(number)]),
+              st.lists(st.sampled_from(["train", "val", "test", "few", "labels"]), max_size=2), st.integers(0, 2)),
+    min_size=1, max_size=6,
+)  # fmt: skip
+ENDINGS = {"webdataset": "tar", "archive": "tar", "table": "csv", "tfrecord": "tfrecord", "coco": "json"}
+
+
+@given(FILES_OF_DATA, st.sampled_from(["nowhere", "a file", "a folder"]))
+@settings(
+    max_examples=3_000 if FULL else 60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+def test_every_file_of_data_is_used_once_or_counted_in_every_source(tmp_path_factory, names, elsewhere: str) -> None:
+    root, outcomes = tmp_path_factory.mktemp("files"), []
+    for kind, ending in ENDINGS.items():
+        folder = root / kind
+        folder.mkdir()
+        for name in names:
+            (folder / f"{name}.{ending}").touch()
+        about = {"kind": kind, "path": str(folder)}
+        if elsewhere != "nowhere":
+            test = folder / f"{min(names)}.{ending}" if elsewhere == "a file" else root / f"{kind}-test"
+            (root / f"{kind}-test").mkdir()
+            (root / f"{kind}-test" / f"{max(names)}.{ending}").touch()
+            about["test_path"] = str(test)
+        source = open_source(make_config({"data": {"source": about}}).data)
+        try:
+            used = {split: {path.stem for path in source.split_files(split)} for split in ("train", "test")}
+        except ConfigError as error:
+            outcomes.append("refused")
+            assert "may be training data or test data, by name" in str(error)
+            continue
+        counts = [count for split in used for count, _ in source.unused(split).counts.values()]
+        total = len(names) + (elsewhere == "a folder")
+        assert sum(map(len, used.values())) + sum(counts) == total, (kind, used)
+        assert elsewhere == "a folder" or not used["train"] & used["test"]
+        outcomes.append(str(sorted(map(sorted, used.values()))))
+    assert outcomes == outcomes[:1] * len(ENDINGS)
+    shutil.rmtree(root)

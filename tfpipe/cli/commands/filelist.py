@@ -12,8 +12,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from tfpipe.data.catalog.filelist import scan, write_filelist
+    from tfpipe.data.catalog.filelist import write_filelist
     from tfpipe.data.catalog.layout import LAYOUTS
+    from tfpipe.prepare.trees import scan
 
     splits = scan(args.root)
     for split, images in splits.items():

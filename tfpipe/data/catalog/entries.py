@@ -9,7 +9,7 @@ import logging
 from pathlib import Path
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.lists import paths_of
+from tfpipe.data.catalog.filelist import paths_of
 from tfpipe.data.catalog.table import StoredTable, catalog_folders, find_table
 from tfpipe.data.catalog.types import Catalog
 

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig, Layout
 from tfpipe.data.annotations.cleaning import BY_OBJECT, LEFT_OUT, Boxes
-from tfpipe.data.catalog.lists import index_path
+from tfpipe.data.catalog.filelist import index_path
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Index
 from tfpipe.errors import ConfigError

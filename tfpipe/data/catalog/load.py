@@ -11,6 +11,7 @@ import numpy as np
 from tfpipe.config import DataConfig, Layout
 from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.catalog.boxes import with_boxes
+from tfpipe.data.catalog.filelist import ReadList, index_path, load_list
 from tfpipe.data.catalog.labels import class_table, image_labels
 from tfpipe.data.catalog.layout import (
     LAYOUTS,
@@ -21,7 +22,6 @@ from tfpipe.data.catalog.layout import (
     is_optional,
     mask_paths,
 )
-from tfpipe.data.catalog.lists import ReadList, index_path, load_list
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, TableStore, boxes_columns, table_boxes
 from tfpipe.data.catalog.types import Catalog, Index

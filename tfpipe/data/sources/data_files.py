@@ -2,11 +2,12 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, NamedTuple
 
-from tfpipe.config import Remote, SourceConfig
-from tfpipe.data.catalog.class_folders import BySplit
+from tfpipe.config import Remote
+from tfpipe.data.catalog.splits import Role, sorted_files
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, as_path
 from tfpipe.data.sources.source import BaseSource
 from tfpipe.errors import ConfigError
@@ -14,8 +15,6 @@ from tfpipe.util.ledger import Ledger
 
 # End of the names of indexes, which are not data.
 INDEX = "index.parquet"
-# Name of the files next to those of training and test data.
-NEITHER = "neither"
 # Suffixes of TFRecord files, which need none if their names end in NUMBER-of-NUMBER.
 RECORDS = (".tfrecord", ".tfrecords", ".tfrec", ".tfr", ".record")
 
@@ -26,31 +25,36 @@ def check_split(split: str) -> None:
         raise ConfigError(f'no data for split "{split}": it must be "train" or "test"')
 
 
-def data_files(source: SourceConfig, split: str, remote: Remote, is_data: Callable[[str], bool]) -> Sequence[AnyPath]:
-    """Returns the files of a split, those in a folder by their names (catalog/class_folders.py), sorted.
+class FilesOf(NamedTuple):
+    """The files at a path, by their use; each sorted."""
 
-    `path` is a file of training data, a folder, or a URL of a file, of a pattern of files or, in an object store, of a
-    folder; `test_path` may name the test data. `remote` says how to reach URLs. Files of the split NEITHER lie next to
-    the others, and are not used. Raises FetchError, and ConfigError if a split is not clear, and `test_path` does not
-    say where the test data is.
+    train: Sequence[AnyPath]
+    test: Sequence[AnyPath]
+    left_out: Mapping[str, Sequence[AnyPath]] = {}  # by the reason
+
+
+def files_at(path: Path | str, role: Role, remote: Remote, is_data: Callable[[str], bool]) -> FilesOf:
+    """Returns the data files at a path, those in a folder by their names (catalog/splits.py).
+
+    `path` is a file, a folder, or a URL of a file, of a pattern of files or, in an object store, of a folder. `remote`
+    says how to reach URLs. Raises FetchError, and ConfigError if a file's split is not clear.
     """
-    apart = source.test_path is not None
-    elsewhere = split == "test" and apart
-    path = source.test_path if elsewhere else source.path
-    assert path is not None, "the config is checked"
-    folder, named = as_path(path, remote), split == "train" or elsewhere
-    if isinstance(folder, UrlPath):
-        if is_data((urls := expanded(str(path)))[0]):
-            return [UrlPath(url, remote) for url in urls] if named else []
-        names: Iterable[str] = folder.names()
-    elif folder.is_dir():
-        names = os.listdir(folder)
-    else:
-        return [folder] if named and folder.is_file() else []
-    by_split = BySplit.of(name for name in names if name[0] != "." and is_data(name))
-    if split == NEITHER:
-        return [] if apart else [folder / name for name in by_split.unused()]
-    return [folder / name for name in (by_split.training(apart) if split == "train" else by_split.testing(apart))]
+    folder = as_path(path, remote)
+    if isinstance(folder, UrlPath) and is_data((urls := expanded(str(path)))[0]):
+        return _alone([UrlPath(url, remote) for url in urls], role)
+    if not isinstance(folder, UrlPath) and not folder.is_dir():
+        return _alone([folder] if folder.is_file() else [], role)
+    names: Iterable[str] = folder.names() if isinstance(folder, UrlPath) else os.listdir(folder)
+    try:
+        files = sorted_files((name for name in names if name[0] != "." and is_data(name)), role)
+    except ConfigError as error:
+        raise ConfigError(f"data.source.path: {error}") from error
+    left_out = {reason: [folder / name for name in names] for reason, names in files.left_out.items()}
+    return FilesOf([folder / name for name in files.train], [folder / name for name in files.test], left_out)
+
+
+def _alone(files: Sequence[AnyPath], role: Role) -> FilesOf:
+    return FilesOf([], files) if role == "test" else FilesOf(files, [])
 
 
 def expanded(url: str) -> list[str]:
@@ -78,13 +82,32 @@ class DataFiles(BaseSource):
         """Returns whether a file is data by its name."""
         return name.lower().endswith(self.suffixes) and not name.endswith(INDEX)
 
-    def found(self, split: str) -> Sequence[AnyPath]:
+    def sorted_files(self, split: str) -> FilesOf:
+        """Returns the files at `test_path` if it holds `split`, else at `path`, without those that are test data."""
+        source, remote = self.about, self.config.remote
+        assert source.path is not None, "the config is checked"
+        if source.test_path is None:
+            return files_at(source.path, "both", remote, self.is_data)
+        test = files_at(source.test_path, "test", remote, self.is_data)
+        if split == "test":
+            return test
+        files = files_at(source.path, "train", remote, self.is_data)
+        others = set(map(_real, test.test)) if _real(source.path) != _real(source.test_path) else set()
+
+        def without(paths: Sequence[AnyPath]) -> list[AnyPath]:
+            return [path for path in paths if _real(path) not in others]
+
+        left_out = {reason: rest for reason, paths in files.left_out.items() if (rest := without(paths))}
+        return FilesOf(without(files.train), [], left_out)
+
+    def split_files(self, split: str) -> Sequence[AnyPath]:
         """Returns the files of a split by their names, sorted; none if there is none."""
-        return data_files(self.about, split, self.config.remote, self.is_data)
+        files = self.sorted_files(split)
+        return files.train if split == "train" else files.test
 
     def files(self, split: str) -> Sequence[AnyPath]:
         """Returns the files that a split is read from."""
-        return self.found(split)
+        return self.split_files(split)
 
     def checked(self, split: str) -> Sequence[AnyPath]:
         """Returns the files that a split is read from; raises ConfigError if there is none, or one is missing."""
@@ -107,8 +130,14 @@ class DataFiles(BaseSource):
         for split in ("train", "test") if test and self.about.test_path is not None else ("train",):
             self.checked(split)
 
-    def unused(self) -> Ledger:
-        """Returns a ledger with the files that are of no split."""
+    def unused(self, split: str) -> Ledger:
+        """Returns a ledger of the files of no split; those next to training data are counted with these alone."""
         ledger = Ledger()
-        ledger.add_all("files of no split", self.found(NEITHER))
+        if split == "train" or self.about.test_path is not None:
+            for reason, paths in self.sorted_files(split).left_out.items():
+                ledger.add_all(reason, paths)
         return ledger
+
+
+def _real(path: AnyPath | str) -> str:
+    return str(path) if isinstance(path, UrlPath | str) else os.path.realpath(path)

@@ -112,6 +112,7 @@ def _config(
     if not _says_classes(section):
         raise ConfigError(
             f"{test_source.display_name} has no test data by its names (val, valid, validation or test): name them by "
-            "test_path=, or give the classes as in training, classes=train.class_names, to take all of it as test data"
+            "test_path=, take a share of it by test_share=, or give the classes as in training, "
+            "classes=train.class_names, to take all of it as test data"
         )
     return make_config({"data": {**with_test, **section}})

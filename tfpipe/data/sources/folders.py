@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from tfpipe.data.catalog.class_folders import TESTS, images_below, whole_split
-from tfpipe.data.catalog.filelist import FolderList, FolderRule, chosen_below
+from tfpipe.data.catalog.class_folders import FolderList, chosen_below, has_image, images_below
 from tfpipe.data.catalog.labels import class_table, image_labels, in_test_share
+from tfpipe.data.catalog.splits import FolderRule, said
 from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders, paths_table, table_paths
 from tfpipe.data.sources.catalogs import apply_settings, images_catalog
 from tfpipe.data.sources.data_files import check_split
@@ -53,9 +53,9 @@ class Folders(BaseSource):
         if self.about.test_share is not None or self.test_path is not None:
             return True
         if isinstance(self.root, Path) and self.root.is_dir():
-            # The usual folders, train and val in the root, need no listing of a million images.
-            splits = {whole_split(name) for name in os.listdir(self.root)}
-            if "train" in splits and splits & {*TESTS}:
+            # The usual folders, train and val with class folders in the root, need no listing of a million images.
+            splits = {split == "train": self.root / name for name, split in said(os.listdir(self.root)).items()}
+            if len(splits) > 1 and all(map(_has_classes, splits.values())):
                 return True
         return bool(self._choose("test").paths)
 
@@ -106,24 +106,28 @@ class Folders(BaseSource):
             chosen = world.from_rank0(lambda: self._choose(split))
         if chosen.paths:
             return chosen
+        root = self._root_of(split)
+        contents = ", ".join(chosen.ledger.texts) or "nothing else"
         if split == "test" and self.test_path is None:
             raise ConfigError(
                 f"there is no test data: {self.root} holds no folder of class folders named val, valid, validation or "
-                "test; set data.source.test_path, or data.source.test_share to take a share of the training images"
+                "test; set data.source.test_path, or data.source.test_share to take a share of the training images; "
+                f"not used: {contents}"
             )
-        root = self._root_of(split)
-        contents = ", ".join(chosen.ledger.texts) or "nothing else"
         raise ConfigError(f"no image below {root}; expected class folders: {root}/CLASS/*.jpg; it holds {contents}")
 
     def _choose(self, split: str) -> FolderList:
         """Lists a split's folder, and chooses the images of the split; with `test_share`, by a share of each class."""
         root, share = self._root_of(split), self.about.test_share
         images, others = self._listing if root == self.root else self._list(root)
-        apart, ledger, kept = self.test_path is not None, Ledger(others.counts), "train" if share is not None else split
-        chosen = chosen_below(str(root), images, kept, FolderRule.of(self.config, split), apart=apart)
-        if split == "train" or apart:
-            ledger.update(chosen.ledger)
-            chosen = chosen._replace(ledger=ledger)
+        apart, kept = self.test_path is not None, "train" if share is not None else split
+        rule = FolderRule.of(self.config, ("train" if split == "train" else "test") if apart else "both")
+        chosen = chosen_below(str(root), images, kept, rule)
+        ledger = Ledger(others.counts)
+        ledger.update(chosen.ledger)
+        if chosen.paths and split == "test" and not apart:
+            ledger = Ledger()  # counted with the training data, of the same folder
+        chosen = chosen._replace(ledger=ledger)
         if share is None:
             return chosen
         names = [os.path.relpath(path, str(self.root)) for path in chosen.paths]
@@ -138,11 +142,14 @@ class Folders(BaseSource):
     def _list(self, folder: AnyPath) -> tuple[list[str], Ledger]:
         """Returns the paths or URLs of the images below a folder, and a ledger of what else there is."""
         ledger, test = Ledger(), self.test_path
-        others = [str(test)] if test is not None and folder != test else []
+        other = self.root if folder == test else test
         if isinstance(folder, UrlPath):
+            others = [] if other is None or other == folder else [str(other)]
             return images_at(folder, others, ledger, show=True), ledger
+        assert not isinstance(other, UrlPath), "the config is checked"
         try:
-            return images_below(folder, ledger, show=True, but=others), ledger
+            but = None if other is None or other.resolve() == folder.resolve() else other
+            return images_below(folder, ledger, show=True, but=but), ledger
         except OSError as error:
             raise ConfigError(f"cannot list {error.filename or folder}: {error.strerror}") from error
 
@@ -177,3 +184,8 @@ class Folders(BaseSource):
         assert table is not None, "a folder is always listed"
         logger.info("%s: %s is listed once; delete %s to list it again", split, folder, stored)
         return FolderList(table_paths(table), table.values["classes"], Ledger(table.values["left_out"]))
+
+
+def _has_classes(folder: Path) -> bool:
+    """Returns whether a folder holds a folder of images."""
+    return folder.is_dir() and any(path.is_dir() and has_image(path) for path in folder.iterdir())

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tfpipe.data.annotations import yolo
-from tfpipe.data.catalog.class_folders import SUFFIXES, has_image, listing, whole_split
+from tfpipe.data.catalog.class_folders import SUFFIXES, has_image
 from tfpipe.data.catalog.layout import LAYOUTS
 from tfpipe.data.catalog.paths import fault, is_url
+from tfpipe.data.catalog.splits import listing, said
 from tfpipe.data.sources.data_files import RECORDS
 from tfpipe.data.sources.packed.manifest import PREFIX
 from tfpipe.data.sources.packed.members import tar_members
@@ -194,15 +195,16 @@ def _class_folders(path: Path, split: str) -> dict[str, Any]:
             f"{path} is a tree of ILSVRC or VOC: tfpipe filelist {path} --out lists/ makes lists of it once; then give "
             "lists/train.txt"
         )
-    name, parent = whole_split(path.name), path.absolute().parent
-    trains = _trains(parent)
-    if split != "test" or name is None or len(trains) != 1 or _trains(path):
+    name, parent = path.absolute().name, path.absolute().parent
+    splits = _splits(parent)
+    trains = [name for name, split in splits.items() if split == "train"]
+    if split != "test" or name not in splits or len(trains) != 1 or "train" in _splits(path).values():
         return _source("folders", path)
-    if name == "train":
+    if splits[name] == "train":
         return _source("folders", parent)
-    return {"source": {"kind": "folders", "path": trains[0], "test_path": path}}
+    return {"source": {"kind": "folders", "path": parent / trains[0], "test_path": path}}
 
 
-def _trains(folder: Path) -> list[Path]:
-    """Returns the folders of training data in a folder, by their names."""
-    return [folder / name for name in _names(folder) if whole_split(name) == "train" and (folder / name).is_dir()]
+def _splits(folder: Path) -> dict[str, str]:
+    """Returns the splits of the folders in a folder whose names say one."""
+    return said(name for name in _names(folder) if (folder / name).is_dir())

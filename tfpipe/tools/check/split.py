@@ -22,10 +22,9 @@ from tfpipe.config import DataConfig
 from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.annotations.masks import read_mask
 from tfpipe.data.catalog.box_tables import BoxTable, read_box_table
-from tfpipe.data.catalog.filelist import read_filelist
+from tfpipe.data.catalog.filelist import load_list, read_filelist
 from tfpipe.data.catalog.labels import Labels, find_labels
 from tfpipe.data.catalog.layout import annotation_folders, existing, find_layout, mask_paths
-from tfpipe.data.catalog.lists import load_list
 from tfpipe.data.catalog.load import classes_of, reads_boxes
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog

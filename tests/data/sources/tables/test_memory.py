@@ -103,6 +103,9 @@ class Stored:
         self.format = {"type": None, "columns": ["path", "label"], "format_kwargs": {}, **form}
         self.data = type("Data", (), {"table": pa.table({"path": ["a"], "label": ["cat"]})})()
 
+    def __len__(self) -> int:
+        return 1
+
 
 Stored.__module__ = "datasets.arrow_dataset"
 
@@ -142,11 +145,39 @@ def test_so_is_that_of_a_dataset(form: str) -> None:
 
 
 def test_test_data_and_a_share_contradict_each_other() -> None:
-    data = {name: Stored() for name in ("train", "test")}
-    both = type("DatasetDict", (dict,), {"__module__": "datasets.dataset_dict"})(data)
+    both = hugging_face("train", "test")
     assert len(split_of(both, "test").catalog) == 1
     with pytest.raises(ConfigError, match=r'test_share: the dataset "test" is the test data: leave test_share out'):
         split_of(both, "test", test_share=0.5)
+
+
+def hugging_face(*splits: str) -> Any:
+    data = {name: Stored() for name in splits}
+    return type("DatasetDict", (dict,), {"__module__": "datasets.dataset_dict"})(data)
+
+
+def test_rows_of_further_splits_are_counted() -> None:
+    data = hugging_face("train", "validation", "test", "unsupervised")
+    train, test = (split_of(data, split).catalog for split in ("train", "test"))
+    assert sorted(train.ledger.texts) == [
+        '1 rows of the split "test" (e.g. row 0 of test)',
+        '1 rows of the split "unsupervised" (e.g. row 0 of unsupervised)',
+    ]
+    assert (len(train), len(test), test.ledger.texts) == (1, 1, [])
+
+
+@pytest.mark.parametrize(
+    ("splits", "names", "kind"),
+    [
+        (("train_clean", "train_noisy"), "train_clean, train_noisy", "training"),
+        (("train", "few_shot_train", "test"), "few_shot_train, train", "training"),
+        (("a", "b"), "a, b", "training"),
+        (("train", "validation_matched", "validation_mismatched"), "validation_matched, validation_mis", "test"),
+    ],
+)
+def test_several_splits_of_one_kind_are_refused_with_their_names(splits: tuple, names: str, kind: str) -> None:
+    with pytest.raises(ConfigError, match=rf"the DatasetDict has the splits .*, and {names}.* may be the {kind} data"):
+        split_of(hugging_face(*splits))
 
 
 def test_a_config_of_data_in_memory_needs_them_again() -> None:

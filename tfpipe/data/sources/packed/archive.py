@@ -7,23 +7,22 @@ holds n01440764.tar, has images such as ILSVRC2012_img_train/n01440764/n01440764
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise, takewhile
+from itertools import chain, pairwise, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.annotations.objects import Objects
-from tfpipe.data.catalog.class_folders import SUFFIXES, why_left_out
-from tfpipe.data.catalog.filelist import Choice, FolderRule, chosen_folders
+from tfpipe.data.catalog.class_folders import SUFFIXES, Choice, chosen_folders, why_left_out
 from tfpipe.data.catalog.labels import class_table, folder_of, image_labels
 from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
+from tfpipe.data.catalog.splits import FolderRule
 from tfpipe.data.catalog.table import TableStore, catalog_folders
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.catalogs import Classes, catalog_of
-from tfpipe.data.sources.data_files import NEITHER, data_files
+from tfpipe.data.sources.data_files import files_at
 from tfpipe.data.sources.packed.archive_boxes import with_box_file
 from tfpipe.data.sources.packed.members import Member, read_member, size_of, tar_members, zip_members
 from tfpipe.data.sources.packed.scan import THREADS, ScannedRows, ScannedSource, rows_of
@@ -51,14 +50,11 @@ class Archive(ScannedSource):
     noun, suffixes = "archive", (*TAR, *ZIP)
 
     def is_data(self, name: str) -> bool:
-        return super().is_data(name) or name.lower().endswith(COMPRESSED)
-
-    def found(self, split: str) -> Sequence[AnyPath]:
-        return [path for path in super().found(split) if not holds_no_images(path)]
+        return name.lower().endswith((*self.suffixes, *COMPRESSED)) and not holds_no_images(name)
 
     def files(self, split: str) -> Sequence[AnyPath]:
         """Returns the archives of a split; without any for test data, those in whose folders they may be."""
-        archives = self.found(split)
+        archives = self.split_files(split)
         if not archives and split == "test" and self.about.test_path is None:
             return self.files("train")
         return archives
@@ -121,26 +117,27 @@ class Archive(ScannedSource):
         """Returns the images of the archives that hold a split, of other splits too."""
         return self.scanned(split if split == "train" or self._apart else "train", world)
 
-    def unused(self) -> Ledger:
-        ledger = super().unused()
-        source, remote, is_compressed = self.about, self.config.remote, lambda name: name.lower().endswith(COMPRESSED)
-        splits = ("train", "test", NEITHER)
-        files = {path for split in splits for path in data_files(source, split, remote, is_compressed)}
-        unread = sorted(path.name for path in filter(holds_no_images, files))
-        ledger.add_all("archives of no images by their names", unread)
+    def unused(self, split: str) -> Ledger:
+        ledger, source = super().unused(split), self.about
+        path = source.path if split == "train" else source.test_path
+        if path is not None:
+            train, _, left_out = files_at(path, "train", self.config.remote, holds_no_images)
+            unread = sorted(
+                name for name in (file.name for file in chain(train, *left_out.values())) if holds_no_images(name)
+            )
+            ledger.add_all("archives of no images by their names", unread)
         return ledger
 
     def _choose(self, images: ScannedRows, split: str) -> Choice:
         """Chooses the images of a split among those of archives, by the names of folders in them."""
-        config, paths = self.config, FileList.of(images.rows.names)
-        labelled = config.label_file_for(split) is not None or config.targets.kind in UNCLASSED
+        paths = FileList.of(images.rows.names)
         # Images right in an archive are of its class, unless it has folders.
         inside = [folder.partition("/")[::2] for folder in paths.folders]
         with_folders = {archive for archive, folders in inside if folders}
         trees = [f"{archive}/" if archive in with_folders else "" for archive, _ in inside]
-        rule = FolderRule(config.class_level, labelled or config.label_source == "object")
+        rule = FolderRule.of(self.config, ("train" if split == "train" else "test") if self._apart else "both")
         try:
-            return chosen_folders(paths, trees, split, rule, apart=self._apart)
+            return chosen_folders(paths, trees, split, rule)
         except ConfigError as error:
             raise ConfigError(f"{self.display_name}: {error}") from error
 
@@ -153,10 +150,14 @@ class Archive(ScannedSource):
         choice = self._choose(images, split)
         if not choice.kept.any():
             where = ", ".join(str(path) for path, _ in images.shards[:3])
+            others = [*choice.ledger.texts, *images.rows.ledger.texts]
             raise ConfigError(
                 f"{where} hold no {split} image with a name that ends in {', '.join(SUFFIXES)}, but "
-                f"{len(images.rows.names)} other images and {', '.join(images.rows.ledger.texts) or 'nothing else'}"
+                f"{len(images.rows.names)} other images and {', '.join(others) or 'nothing else'}"
             )
+        if split == "test" and not self._apart:
+            # Counted with the training data, of the same archives.
+            images, choice = images._replace(rows=images.rows._replace(left_out={})), choice._replace(ledger=Ledger())
         if choice.kept.all():
             return images, choice.classes, choice.ledger
         class_of = dict(zip(FileList.of(images.rows.names).folders, choice.classes, strict=True))
@@ -297,7 +298,6 @@ def _likeness(folders: Sequence[str], others: Sequence[str]) -> int:
     return sum(1 for _ in takewhile(bool, alike))
 
 
-def holds_no_images(path: AnyPath) -> bool:
+def holds_no_images(name: str) -> bool:
     """Returns whether an archive's name is one of those that come with ImageNet's images, e.g. of their boxes."""
-    name = path.name.lower()
-    return name.endswith(COMPRESSED) and any(word in name for word in NO_IMAGES)
+    return name.lower().endswith(COMPRESSED) and any(word in name.lower() for word in NO_IMAGES)

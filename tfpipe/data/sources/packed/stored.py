@@ -85,8 +85,7 @@ class Stored(BaseSource):
             )
         check_split(split)
         catalog, shards = self.load(split, world)
-        if split == "train":
-            catalog.ledger.update(self.unused())
+        catalog.ledger.update(self.unused(split))
         catalog = replace(catalog, jpeg=shards.jpeg, display_name=self.display_name)
         catalog = apply_settings(self.config, catalog, show=world.rank == 0)
         return self.split_type(self.config, catalog, world, shards)
@@ -95,8 +94,8 @@ class Stored(BaseSource):
     def load(self, split: str, world: World) -> tuple[Catalog, Shards]:
         """Returns the catalog of a split, and the location of its records; raises ConfigError as `open` does."""
 
-    def unused(self) -> Ledger:
-        """Returns a ledger of the files next to the data that are not used."""
+    def unused(self, split: str) -> Ledger:
+        """Returns a ledger of the files next to the data of a split that are not used."""
         return Ledger()
 
     def opened(self, shards: Sequence[tuple[AnyPath, Stamp]]) -> RemoteFiles | None:

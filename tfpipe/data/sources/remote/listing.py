@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from tfpipe.data.catalog.class_folders import splits_in, why_left_out
+from tfpipe.data.catalog.class_folders import why_left_out
+from tfpipe.data.catalog.splits import splits_in
 from tfpipe.data.sources.remote.fetcher import FetchError
 from tfpipe.data.sources.remote.url_path import SEE_TO, UrlPath
 from tfpipe.errors import ConfigError

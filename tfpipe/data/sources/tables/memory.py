@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.class_folders import BySplit
 from tfpipe.data.catalog.labels import in_test_share
+from tfpipe.data.catalog.splits import sorted_files
 from tfpipe.data.sources.remote.url_path import AnyPath
 from tfpipe.data.sources.rows import Rows
 from tfpipe.data.sources.tables.contents import byte_ranges
@@ -18,6 +18,7 @@ from tfpipe.data.sources.tables.formats import any_bytes, arrow_values, without_
 from tfpipe.data.sources.tables.table import Table
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.util.ledger import Ledger
 
 KIND = f"{__name__}:InMemory"
 ACCEPTED = (
@@ -40,7 +41,10 @@ class MemoryTable(NamedTuple):
 
     name: str  # for messages: "the DataFrame"
     table: pa.Table
-    order: np.ndarray | None = None  # int64 [n]: rows of the table that count, in their order; None: all
+    order: np.ndarray | None = None  # int64 [n]: rows of the table that count, in their order; None for all
+    left_out: Mapping[
+        str, tuple[int, str]
+    ] = {}  # counts of a Ledger: rows next to it that are neither training nor test data
 
 
 class ArrowImages:
@@ -84,9 +88,12 @@ class InMemory(Table):
             raise ConfigError(f"there is no {split} data in {self.display_name}")
         return self.files(split)
 
-    def found(self, split: str) -> Sequence[Path]:
+    def split_files(self, split: str) -> Sequence[Path]:
         shared = split == "test" and self.about.test_share is not None
         return [Path(self.by_split["train" if shared else split].name)] if shared or split in self.by_split else []
+
+    def unused(self, split: str) -> Ledger:
+        return Ledger(self.by_split["train"].left_out if split == "train" else None)
 
     def stored(self, tables: Sequence[Path]) -> bool:
         return any_bytes(self._named(tables[0]).table, self.about.columns.bytes)
@@ -203,12 +210,21 @@ def _hugging_face(data: Any, columns: Mapping[str, str]) -> tuple[dict[str, Memo
     The images' bytes are those that the dataset has stored: it decodes none.
     """
     if isinstance(data, dict):
-        names = BySplit.of(data)
-        several = {"train": names.training(apart=False), "test": names.testing(apart=False)}
-        chosen = {split: members[0] for split, members in several.items() if members}
-        if "train" not in chosen:
-            raise ConfigError(f"the DatasetDict has the splits {', '.join(data)}, and none is train: give one of them")
+        names = sorted_files(data, "both", "give one of them")
+        has = f"the DatasetDict has the splits {', '.join(data)}"
+        for split, members in (("training", names.train), ("test", names.test)):
+            if len(members) > 1:
+                raise ConfigError(
+                    f"{has}, and {', '.join(members)} may be the {split} data: give one, or join them by "
+                    "datasets.concatenate_datasets"
+                )
+        if not names.train:
+            raise ConfigError(f"{has}, and none is train: give one of them")
+        chosen = {"train": names.train[0], **({"test": names.test[0]} if names.test else {})}
         tables = {split: _stored(data[name], f'the dataset "{name}"') for split, name in chosen.items()}
+        rest = [name for members in names.left_out.values() for name in members]
+        left_out = {f'rows of the split "{name}"': (len(data[name]), f"row 0 of {name}") for name in rest}
+        tables["train"] = tables["train"]._replace(left_out=left_out)
         return tables, _columns(data[chosen["train"]].features, columns)
     if not hasattr(data, "data"):
         raise ConfigError(

@@ -59,7 +59,7 @@ class Table(DataFiles):
 
         Raises ConfigError if they have several formats, as copies of the same rows do.
         """
-        paths = self.found(split)
+        paths = self.split_files(split)
         tables = [path for path in paths if not path.name.lower().endswith(FURTHER)] or paths
         forms = {os.path.splitext(path.name.lower())[1]: str(path) for path in reversed(tables)}
         if len(tables) > 1 and len(forms) > 1:
@@ -70,11 +70,13 @@ class Table(DataFiles):
             )
         return tables
 
-    def unused(self) -> Ledger:
+    def unused(self, split: str) -> Ledger:
         """Returns a ledger with the tables of no split, and files of further endings."""
-        notes = [path for path in self.found("train") if path not in self.files("train")]
-        ledger = super().unused()
-        ledger.add_all(f"files that end in {' or '.join(FURTHER)} next to tables of another end", notes)
+        ledger = super().unused(split)
+        for each in ("train", "test") if split == "train" else ("test",):
+            if each == split or self.about.test_path is None:
+                notes = [path for path in self.split_files(each) if path not in self.files(each)]
+                ledger.add_all(f"files that end in {' or '.join(FURTHER)} next to tables of another end", notes)
         return ledger
 
     def open(self, split: str, world: World) -> Split:
@@ -112,8 +114,8 @@ class Table(DataFiles):
         rows = rows.measured(lambda items: world.from_rank0(lambda: read(items)))
         classes = classes_of(self.config, train, self.display_name)
         catalog = catalog_of(self.config, split, rows, classes, name)
-        if split == "train":
-            catalog.ledger.update(world.from_rank0(self.unused))
+        if split == "train" or self.about.test_path is not None:
+            catalog.ledger.update(world.from_rank0(lambda: self.unused(split)))
         masks = FileList.of(rows.more["mask"].tolist()) if "mask" in rows.more and not stored else None
         values = {
             name: TextColumn.of(column.tolist()) if column.dtype == object else column
