@@ -64,8 +64,8 @@ class Columns(Section):
     """List of the image's boxes, each of four numbers. Without it, columns xmin, ymin, xmax and ymax make a table with
     one row a box."""
     weight: str | None = None
-    """Number of at least 0: how often the image comes in training, relative to the others. With one row a box, that of
-    the image's first row. null: all alike. Only for tables."""
+    """Number of at least 0: how often the image comes in training, relative to the others. With one row a box, all
+    rows of an image have the same. null: all alike. Only for tables."""
     box_labels: str = "box_labels"
     """List of names or numbers of the boxes' classes, for data.label_source "object"."""
     mask: str = "mask"

@@ -16,7 +16,7 @@ import numpy as np
 from tfpipe.errors import ConfigError
 
 CORE, OPS = "_core*.so", "_ops*.so"
-VERSION = 22  # TFPIPE_VERSION of crops.h
+VERSION = 23  # TFPIPE_VERSION of crops.h
 # setup.py has the same remedy.
 REMEDY = "install a wheel of tfpipe, or install it again with a C compiler (cc) on PATH"
 DAMAGED = 2  # TFPIPE_DAMAGED of crops.h
@@ -63,7 +63,6 @@ class Core:
         library.tfpipe_native_whole.argtypes = (*(address,) * 3, count, *(number,) * 3, *(address,) * 2)
         library.tfpipe_native_try.argtypes = (ctypes.c_char_p, count, number, number)
         library.tfpipe_read_header.argtypes = (ctypes.c_char_p, count, address)
-        library.tfpipe_native_orientation.argtypes = (ctypes.c_char_p, count)
         library.tfpipe_native_copy.argtypes = (address, address, count, *(number,) * 3, address)
         library.tfpipe_native_entries.argtypes = (ctypes.c_char_p, count, number, address, count)
         for written in (library.tfpipe_native_store, library.tfpipe_native_unstore):
@@ -110,10 +109,6 @@ class Core:
         numbers = (ctypes.c_int32 * 4)()
         is_there = self._library.tfpipe_read_header(start, len(start), numbers)
         return tuple(numbers) if is_there else None
-
-    def orientation(self, exif: bytes) -> int:
-        """Returns EXIF's orientation, 1 to 8, in what a JPEG's APP1 segment holds; 1 if there is none."""
-        return self._library.tfpipe_native_orientation(exif, len(exif)) or 1
 
     def entries(self, jpeg: bytes, every: int) -> bytes:
         """Returns the entry points of a JPEG, one for every `every` MCUs (1 to 255) of each row.

@@ -1,10 +1,24 @@
-"""Accounts for what data holds and training does not use: the reason, how many there are, and an example."""
+"""Accounts for what data holds: what is not used is counted, with the reason; what is stated twice is refused."""
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
+T = TypeVar("T")
 Counts = Mapping[str, tuple[int, str]]
-# Reasons that a message lists.
-MOST_LINES = 6
+# Reasons that a message lists; values that it lists, and their characters.
+MOST_LINES, MOST_VALUES, MOST_CHARACTERS = 6, 3, 40
+
+
+def only(values: Iterable[T], name: str, remedy: str = "state one") -> T | None:
+    """Returns the value that all `values` are; None if there is none.
+
+    Raises ValueError, which says `name` and lists them, if they differ: which one counts cannot be told.
+    """
+    distinct = list(dict.fromkeys(values))
+    if len(distinct) > 1:
+        shown = ", ".join(str(value)[:MOST_CHARACTERS] for value in distinct[:MOST_VALUES])
+        raise ValueError(f"it has {len(distinct)} values of {name}, {shown}: {remedy}")
+    return distinct[0] if distinct else None
 
 
 class Ledger:

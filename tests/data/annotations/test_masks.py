@@ -2,6 +2,7 @@
 
 import io
 import re
+import zlib
 
 import numpy as np
 import pytest
@@ -76,3 +77,17 @@ def test_bits_are_two_classes() -> None:
 def test_what_is_no_mask_is_refused(contents: bytes, problem: str) -> None:
     with pytest.raises(ValueError, match=re.escape(problem)):
         read_mask(contents, (3, 4))
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+def test_gray_levels_of_any_depth_are_the_classes(bits: int) -> None:
+    classes = (np.arange(16).reshape(2, 8) % 2**bits).astype(np.uint8)
+    rows = np.unpackbits(classes[..., None], axis=-1)[..., -bits:].reshape(2, -1)
+    lines = b"".join(b"\0" + np.packbits(row).tobytes() for row in rows)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+
+    header = (8).to_bytes(4, "big") + (2).to_bytes(4, "big") + bytes([bits, 0, 0, 0, 0])
+    parts = (chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(lines)), chunk(b"IEND", b""))
+    assert (read_mask(b"\x89PNG\r\n\x1a\n" + b"".join(parts), (2, 8)) == classes).all()

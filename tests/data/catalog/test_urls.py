@@ -8,7 +8,7 @@ import pytest
 from tfpipe import World
 from tfpipe.cli import main
 from tfpipe.config import make_config
-from tfpipe.data.catalog.filelist import check_urls
+from tfpipe.data.catalog.filelist import check_paths
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError, TfpipeError
@@ -51,7 +51,7 @@ def test_urls_and_paths_of_a_table_do_not_mix(tmp_path: Path) -> None:
 
 def test_urls_alone_and_paths_alone_are_accepted() -> None:
     for paths in (["https://host/a/1@2.jpg", "s3://bucket/2.jpg"], ["/a@b/1.jpg", "/c/user:x@y/2.jpg"]):
-        check_urls(FileList.of(paths), "the list", "line")
+        check_paths(FileList.of(paths), "the list", "line")
 
 
 def test_no_error_repeats_a_password() -> None:

@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, PngImagePlugin
 
 from tests.support.images import encoded, picture, turned
 from tfpipe.data.images import by_pillow
-from tfpipe.data.images.by_pillow import EXIF, ByPillow, decode
+from tfpipe.data.images.by_pillow import ByPillow, decode
 from tfpipe.data.images.headers import header_of
-from tfpipe.native import core, native
+from tfpipe.native import native
 
 SIZE = (24, 32)
+EXIF = b"Exif\0\0"  # begins a JPEG's
 
 
 def exif_of(orientation: int, order: str = ">") -> bytes:
@@ -62,7 +63,71 @@ def test_a_spoilt_orientation_is_the_same_to_c_and_python(
 
 @pytest.mark.parametrize("exif", [b"", EXIF, EXIF + b"MM", EXIF + b"II*\0\xff\xff\xff\xff", EXIF + b"MM\0*" + bytes(3)])
 def test_no_orientation_is_the_plain_one(exif: bytes) -> None:
-    assert core().orientation(exif) == 1
+    assert header_of(encoded(picture(*SIZE), exif=exif), "a").orientation == 1
+    assert header_of(encoded(picture(*SIZE), format="PNG", exif=exif), "a").orientation == 1
+
+
+def app1(jpeg: bytes, *segments: bytes) -> bytes:
+    """Returns a JPEG with these APP1 segments."""
+    return jpeg[:2] + b"".join(b"\xff\xe1" + (len(one) + 2).to_bytes(2, "big") + one for one in segments) + jpeg[2:]
+
+
+XMP = b"http://ns.adobe.com/xap/1.0/\0<x:xmpmeta>%s</x:xmpmeta>"
+TAGS = [b'tiff:Orientation="%d"', b"<tiff:Orientation>%d</tiff:Orientation>", b"tiff:Orientation = '%d'", b"%d"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["exif", "xmp"]), st.integers(0, 9), st.integers(0, 3)), max_size=3),
+    st.sampled_from([1, 3, 4]),
+)
+def test_orientations_of_exif_and_xmp_are_pillows(segments: list[tuple[str, int, int]], kind: int) -> None:
+    parts = []
+    for name, orientation, form in segments:
+        size = {1: 1, 3: 2, 4: 4}[kind]
+        value = orientation.to_bytes(size, "little") + bytes(4 - size)
+        tag = 0x0112 if form else 0x0110
+        entry = tag.to_bytes(2, "little") + kind.to_bytes(2, "little") + (1).to_bytes(4, "little") + value
+        exif = EXIF + b"II*\0\x08\0\0\0\x01\0" + entry + bytes(4)
+        tag_of_xmp = TAGS[form]
+        parts.append(exif if name == "exif" else XMP % (tag_of_xmp % orientation))
+    # Pillow joins several of EXIF, and takes the last of XMP.
+    parts = [part for number, part in enumerate(parts) if part[:5] not in [other[:5] for other in parts[:number]]]
+    jpeg = app1(encoded(picture(*SIZE)), *parts)
+    with Image.open(io.BytesIO(jpeg)) as image:
+        expected = image.getexif().get(0x0112, 1)
+    expected = expected if isinstance(expected, int) and 1 <= expected <= 8 else 1
+    assert header_of(jpeg, "a").orientation == expected
+    swapped = native().sizes([jpeg], [[0, 0]], turn=1).numpy()[0].tolist()
+    assert swapped == (list(SIZE[::-1]) if expected > 4 else list(SIZE))
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6])
+def test_a_png_may_state_its_orientation_in_a_raw_profile_or_in_xmp(orientation: int) -> None:
+    raw = exif_of(orientation, ">").hex()
+    profile, xmp = PngImagePlugin.PngInfo(), PngImagePlugin.PngInfo()
+    profile.add_text("Raw profile type exif", f"\nexif\n{len(raw) // 2:8}\n{raw}\n", zip=True)
+    xmp.add_itxt("XML:com.adobe.xmp", f'<x tiff:Orientation="{orientation}"/>')
+    for info in (profile, xmp):
+        contents = encoded(picture(*SIZE), format="PNG", pnginfo=info)
+        assert header_of(contents, "a").orientation == orientation
+        with Image.open(io.BytesIO(contents)) as image:
+            assert (decode(contents, 3, turn=True)[0] == np.asarray(ImageOps.exif_transpose(image))).all()
+
+
+def test_a_png_with_a_long_text_or_profile_is_whole() -> None:
+    info = PngImagePlugin.PngInfo()
+    info.add_text("history", "x" * 3_000_000, zip=True)
+    plain = np.asarray(picture(*SIZE))
+    for more in ({"pnginfo": info}, {"icc_profile": bytes(3_000_000)}):
+        assert (decode(encoded(picture(*SIZE), format="PNG", **more), 3)[0] == plain).all()
+
+
+def test_a_pgm_of_16_bits_has_its_range_in_its_header() -> None:
+    levels = np.arange(0, 65536, 4096, np.uint16).reshape(4, 4)
+    contents = b"P5 4 4 65535\n" + levels.astype(">u2").tobytes()
+    assert (decode(contents, 1)[0][..., 0] == levels >> 8).all()
+    small = b"P5 4 4 1023\n" + (levels >> 6).astype(">u2").tobytes()
+    assert np.abs(decode(small, 1)[0][..., 0].astype(int) - (levels >> 8)).max() <= 1
 
 
 def test_the_first_exif_counts() -> None:

@@ -22,6 +22,7 @@ from tests.support.images import encoded, picture
 from tfpipe import World
 from tfpipe.config import make_config
 from tfpipe.data.sources.registry import load_split
+from tfpipe.errors import ConfigError
 
 SIZES = [(24, 32), (17, 9), (40, 40)]
 FORMS = ("csv", "parquet", "bytes", "structs", "jsonl", "coco", "json in tar", "xml in tar")
@@ -74,6 +75,11 @@ def data(draw: st.DrawFn, form: str) -> Data:
 
 
 # ---- the independent reading ---------------------------------------------------------------------------------
+
+
+def most_are_swapped(images: list[Image]) -> bool:
+    swapped = [x1 > x2 or y1 > y2 for image in images for x1, y1, x2, y2 in image.boxes]
+    return 2 * sum(swapped) > len(swapped)
 
 
 def class_names(data: Data) -> list[str]:
@@ -226,6 +232,10 @@ def test_labels_and_boxes_are_those_of_the_rows(tmp_path_factory: pytest.TempPat
         keys = {"label_source": "object"} if drawn.by_object else {}
         config = make_config({"data": {"source": source, "index": str(root / "index"), **keys}})
         for split, chosen in (("train", drawn.train), ("test", drawn.test)):
+            if most_are_swapped(chosen):
+                with pytest.raises(ConfigError, match="have an edge beyond the opposite one"):
+                    load_split(config.data, split, World())
+                continue
             loaded = load_split(config.data, split, World())
             catalog = loaded.catalog
             assert list(catalog.classes) == classes

@@ -71,8 +71,9 @@ LEFT_OUT = {
     "class unknown": "objects of an unknown class",
     "class differs": "objects of another class than their image's",
     "box empty": "boxes without an area",
+    "box swapped": "boxes with swapped edges, which are put in order",
 }
-"""Anomalies of objects that training does not use, for a Ledger."""
+"""Anomalies of objects that training does not use, or not as they are, for a Ledger."""
 
 
 def odd_objects(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> dict[str, np.ndarray]:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 # End of the masks' names.
 SUFFIX = ".png"
+# Byte of a PNG that has the bits of a pixel (PNG, 11.2.2), and by what Pillow multiplies gray levels of fewer than 8.
+DEPTH, LEVELS = 24, {2: 85, 4: 17}
 # Pillow's modes in which a pixel is one number: of a palette, a gray level, a bit.
 MODES = ("P", "L", "1")
 # The class of pixels that belong to no image; 255 stands for "void" in VOC, and is ignored in most losses.
@@ -21,7 +23,8 @@ VOID = 255
 def read_mask(contents: bytes, size: tuple[int, int]) -> np.ndarray:
     """Returns the mask of an image of `size` (height, width), uint8 [height, width].
 
-    A palette's colours are not looked at: its indices are the classes. Raises ValueError if it is no such PNG.
+    A palette's colours are not looked at: its indices are the classes, as gray levels are, of 1 to 8 bits. Raises
+    ValueError if it is no such PNG.
     """
     try:
         with Image.open(io.BytesIO(contents), formats=["PNG"]) as picture:
@@ -31,6 +34,8 @@ def read_mask(contents: bytes, size: tuple[int, int]) -> np.ndarray:
                     "(palette or gray levels), its class"
                 )
             mask = np.asarray(picture).astype(np.uint8)
+            if picture.mode == "L":
+                mask //= LEVELS.get(contents[DEPTH], 1)
     except UnidentifiedImageError as error:
         raise ValueError("it is no PNG") from error
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # what Pillow raises

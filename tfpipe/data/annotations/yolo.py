@@ -73,12 +73,15 @@ def _without_rounding(edge: float) -> float:
     return min(max(edge, 0.0), 1.0) if -TOLERANCE <= edge <= 1 + TOLERANCE else edge
 
 
-def read_description(path: Path) -> dict[str, Any]:
-    """Returns the keys of a data.yaml; raises ConfigError if it cannot be read, or is no mapping."""
+def read_description(path: Path, *, as_texts: bool = False) -> dict[str, Any]:
+    """Returns the keys of a data.yaml, with `as_texts` all values as they are written: YAML's yes is a truth value.
+
+    Raises ConfigError if it cannot be read, or is no mapping.
+    """
     import yaml  # imported late: few runs need it
 
     try:
-        content = yaml.safe_load(text_of(path))
+        content = yaml.load(text_of(path), yaml.BaseLoader if as_texts else yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{path} is not YAML: {error}") from error
     if not isinstance(content, dict):
@@ -92,10 +95,10 @@ def class_names(path: Path) -> list[str]:
     Raises ConfigError if it has none, or another number of them than `nc`, or its lines hold keypoints.
     """
     keys = read_description(path)
-    names = keys.get("names")
-    if isinstance(names, dict) and names.keys() == set(range(len(names))):
-        names = [names[number] for number in range(len(names))]
-    if not isinstance(names, list) or not names or not all(isinstance(name, str | int | float) for name in names):
+    names = read_description(path, as_texts=True).get("names")
+    if isinstance(names, dict) and names.keys() == set(map(str, range(len(names)))):
+        names = [names[str(number)] for number in range(len(names))]
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
         raise ConfigError(
             f"{path}: received names {str(names)[:80]}; accepted: a list of the classes, or a mapping of all numbers "
             "from 0 to names"
@@ -107,7 +110,7 @@ def class_names(path: Path) -> list[str]:
             f"{path}: received kpt_shape {keys['kpt_shape']}: its lines hold keypoints after each box, and would be "
             f"read as polygons; {FIRST_FIVE}, in a copy of the labels, and take kpt_shape out"
         )
-    return list(map(str, names))
+    return names
 
 
 def data_folder(path: Path, split: str) -> Path | None:

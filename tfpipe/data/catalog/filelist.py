@@ -1,5 +1,6 @@
 """Filelists, or folders of class folders, that a config names: one, or several that are mixed; their index."""
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ from tfpipe.util.progress import progress
 # Characters of lines read at a time.
 CHUNK_CHARS = 2**18
 # A line of a list that has a label after the path; and the first lines, which tell whether all have.
-PATH_AND_LABEL, FIRST = re.compile(r"\.\w{3,4}[ \t]+\d+$", re.ASCII), 100
+PATH_AND_LABEL, FIRST = re.compile(r"\.\w{3,4}[ \t,]+\d+$", re.ASCII), 100
 # Python reads a byte of a file's name that is not UTF-8 as a surrogate.
 BREAKS_A_LINE = re.compile("[\r\n\ud800-\udfff]")
 LIST = "the filelist "
@@ -49,17 +50,20 @@ def read_filelist(path: str | Path, show: bool = False) -> FileList:
         raise ConfigError(f"{unreadable(path, error, LIST)}; {HOW_TO_MAKE}") from error
     if not paths:
         raise ConfigError(f"the filelist {path} holds no line; {HOW_TO_MAKE}")
-    check_urls(paths, f"the filelist {path}", "line")
+    check_paths(paths, f"the filelist {path}", "line")
     return paths
 
 
-def check_urls(paths: FileList, place: str, entry: str) -> None:
-    """Raises ConfigError if one of the paths is a URL with a user or a password, or they are URLs and paths mixed.
+def check_paths(paths: FileList, place: str, entry: str) -> None:
+    """Raises ConfigError if a path is a URL with a user or a password, URLs and paths are mixed, or paths are Windows'.
 
     `place` and `entry` name the list or table, and an entry of it, in the message, e.g. "the filelist a.txt", "line".
     """
     remote = np.array([is_url(folder) for folder in paths.folders], bool)
     if not remote.any():
+        name = paths[0] if paths else ""
+        if "\\" in name and os.path.lexists(name.replace("\\", "/")):
+            raise ConfigError(f"{place} has Windows' separators, e.g. {name} ({entry} 1): write / in the place of \\")
         return
     login = next((path for path in paths.folders if is_url(path) and LOGIN.search(path)), None)
     if login is not None:
@@ -167,9 +171,9 @@ def _read_list(path: Path, show: bool) -> FileList:
         raise ConfigError(f"the list {path} has names, not paths of images: {make}; then give lists/train.txt")
     if all(PATH_AND_LABEL.search(paths[number]) for number in range(min(len(paths), FIRST))):
         raise ConfigError(
-            f"the filelist {path} has a label after each path, as Caffe's lists have, e.g. {paths[0]!r}: make a table "
-            f"""of it, sed -E -e 's/(.*)[[:blank:]]+([0-9]+)$/"\\1",\\2/' -e '1i path,label' {path} > """
-            f'{path.with_suffix(".csv")}, and set data.source to {{"kind": "table", "path": that table}}'
+            f"the filelist {path} has a label after each path, as Caffe's lists and CSVs have, e.g. {paths[0]!r}: make "
+            f"""a table of it, sed -E -e 's/(.*[^[:blank:],])[[:blank:],]+([0-9]+)$/"\\1",\\2/' -e '1i path,label' """
+            f'{path} > {path.with_suffix(".csv")}, and set data.source to {{"kind": "table", "path": that table}}'
         )
     return paths
 

@@ -4,6 +4,7 @@ import csv
 import hashlib
 import os
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from itertools import combinations
@@ -48,16 +49,24 @@ def label_text(value: Any) -> str | None:
         return str(value).lower()
     if not isinstance(value, str | int | float):
         raise ValueError(f"received {str(value)[:80]} as a label; accepted: a text or a number")
-    text = BLANKS.sub("", str(value))
+    text = name_form(str(value))
     whole = WHOLE.fullmatch(text)
     return (whole[1] or whole[2] if whole else text) or None
+
+
+def name_form(name: str) -> str:
+    """Returns the form in which names are compared: in Unicode's NFC, without the blanks and BOMs around them.
+
+    macOS and Linux write é as one character or as two, which look alike.
+    """
+    return BLANKS.sub("", unicodedata.normalize("NFC", name))
 
 
 def near_names(classes: Iterable[str]) -> list[tuple[str, str]]:
     """Returns the pairs of class names that differ only by blanks, case or a byte order mark."""
     alike: dict[str, list[str]] = {}
     for name in classes:
-        alike.setdefault("".join(name.replace(BOM, "").split()).casefold(), []).append(name)
+        alike.setdefault("".join(name_form(name.replace(BOM, "")).split()).casefold(), []).append(name)
     return [pair for names in alike.values() for pair in combinations(names, 2)]
 
 
@@ -92,9 +101,11 @@ def checked_classes(names: Sequence[str], config: DataConfig, source: str) -> tu
         raise ConfigError(f"no class {source}")
     for name in filter(UNUSABLE.search, names):
         raise ConfigError(f"the class {name!a} {source} {fault(name)}: rename it")
-    twice = _first_repeated(names)
+    twice = _first_repeated(list(map(name_form, names)))
     if twice is not None:
-        raise ConfigError(f'the class "{twice}" is there twice {source}')
+        spelt = sorted({ascii(name) for name in names if name_form(name) == twice})
+        hint = f", as {' and '.join(spelt)}: give both one name" if len(spelt) > 1 else ""
+        raise ConfigError(f'the class "{twice}" is there twice {source}{hint}')
     check_count(len(names), config, source)
     return tuple(names)
 

@@ -11,9 +11,7 @@ from functools import cache
 from typing import IO
 
 import numpy as np
-from PIL import Image
-
-from tfpipe.native import core
+from PIL import Image, PngImagePlugin
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +20,9 @@ FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "AVIF", "JPEG2000", "PPM
 # What Pillow raises for damaged files, besides OSError.
 DAMAGED = (ValueError, SyntaxError, EOFError, LookupError, TypeError, ArithmeticError, struct.error)
 NO_IMAGE = "it is no "  # begins the message on contents that are none
-EXIF = b"Exif\0\0"  # begins a JPEG's
+ORIENTATION = 0x0112  # EXIF's tag
+# Bytes of a PNG's text or colour profile: Pillow's own limit, 1 MB, refuses whole images for their profile.
+MOST_TEXT_BYTES = 2**24
 
 
 @cache
@@ -33,6 +33,7 @@ def formats() -> tuple[str, ...]:
 
         register_heif_opener()
     Image.init()
+    PngImagePlugin.MAX_TEXT_CHUNK = max(PngImagePlugin.MAX_TEXT_CHUNK, MOST_TEXT_BYTES)
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
@@ -59,9 +60,17 @@ def open_image(file: str | IO[bytes], path: str) -> Image.Image:
 
 
 def orientation_of(image: Image.Image) -> int:
-    """Returns EXIF's orientation, 1 to 8, of an image that was just opened. Pillow turns a TIFF and a HEIF itself."""
-    exif = b"" if image.format in ("TIFF", "HEIF") else image.info.get("exif") or b""
-    return core().orientation(exif if exif.startswith(EXIF) else EXIF + exif)
+    """Returns the orientation, 1 to 8, of an image that was just opened, by its EXIF or else its XMP.
+
+    Pillow turns a TIFF and a HEIF itself.
+    """
+    try:
+        # PNG's own method would decode the image.
+        exif = {} if image.format in ("TIFF", "HEIF") else Image.Image.getexif(image)
+    except (OSError, *DAMAGED):
+        return 1
+    orientation = exif.get(ORIENTATION)
+    return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
 
 
 class ByPillow:
@@ -97,10 +106,11 @@ def decode(contents: bytes, channels: int, turn: bool = False) -> tuple[np.ndarr
             image.load()
         except (OSError, *DAMAGED) as error:
             raise ValueError(f"a damaged {kind}: {error}") from error
-        if image.mode in ("I", "F"):
+        is_16_bits = image.mode.startswith("I;16") or (image.mode == "I" and kind == "PPM")  # stretched to 65535
+        if image.mode in ("I", "F") and not is_16_bits:
             raise ValueError(f"a {kind} of mode {image.mode}, whose levels have no stated range")
         plain: Image.Image = image
-        if image.mode.startswith("I;16"):
+        if is_16_bits:
             plain = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))  # Pillow makes white of most levels
         pixels = np.asarray(plain.convert("RGB").convert("RGB" if channels == 3 else "L"))
         pixels = pixels.reshape(*plain.size[::-1], channels)

@@ -41,6 +41,7 @@ def catalog_of(
     else:
         classed[unnamed] = labels[rows.box_images[unnamed]]
     sizes = np.ones((len(rows.names), 2), np.float32) if rows.sizes is None else np.maximum(rows.sizes, 1)
+    _check_edges(rows, place)
     objects, ledger = Annotated(rows.box_images, rows.boxes, classed), rows.ledger
     if config.targets.kind not in UNCLASSED:
         for reason, which in left_out(objects, labels, sizes).items():
@@ -50,6 +51,24 @@ def catalog_of(
     # Relative boxes are divided by 1, which is no image's size.
     stated = None if rows.sizes is None else np.where(sizes.max(axis=1, keepdims=True) > 1, sizes, 0)
     return replace(catalog, annotated=rows.annotated, weights=rows.weights, stated=stated, ledger=ledger)
+
+
+def _check_edges(rows: Rows, place: str) -> None:
+    """Raises ConfigError if a box has an edge that is no number, or most are swapped, as those of another format."""
+    odd = np.flatnonzero(~np.isfinite(rows.boxes).all(axis=1))
+    for box in odd.tolist():
+        raise ConfigError(
+            f"{len(odd)} of {len(rows.boxes)} boxes in {place} have an edge that is no number, e.g. "
+            f"{rows.boxes[box].tolist()} of {rows.origin(int(rows.box_images[box]))}: correct them"
+        )
+    swapped = np.flatnonzero((rows.boxes[:, :2] > rows.boxes[:, 2:]).any(axis=1))
+    if 2 * len(swapped) > len(rows.boxes):
+        first = int(swapped[0])
+        raise ConfigError(
+            f"{place}: {len(swapped)} of {len(rows.boxes)} boxes have an edge beyond the opposite one, e.g. "
+            f"{rows.boxes[first].tolist()} (ymin, xmin, ymax, xmax) of {rows.origin(int(rows.box_images[first]))}, as "
+            'boxes of another format: set data.source.columns.box_format, e.g. to "xywh", or correct them'
+        )
 
 
 def images_catalog(

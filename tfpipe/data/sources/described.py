@@ -59,7 +59,8 @@ def described(data: Any, split: str, keys: Mapping[str, Any], names: Sequence[st
     opened: OpenSource = open_source
     if isinstance(data, str | os.PathLike) and labels is None:
         kind = source.pop("kind", None)
-        labelled = not section.keys().isdisjoint(("train_label_file", "test_label_file"))
+        has_file = not section.keys().isdisjoint(("train_label_file", "test_label_file"))
+        labelled = has_file or _needs_no_labels(section)
         base = {"source": {"kind": kind, "path": data}} if kind else recognized(data, split, labelled=labelled)
         if not kind:
             form = f'data.source of the kind "{base["source"]["kind"]}"' if "source" in base else "data.train_filelist"
@@ -67,7 +68,7 @@ def described(data: Any, split: str, keys: Mapping[str, Any], names: Sequence[st
     else:
         from tfpipe.data.sources.tables.memory import KIND, InMemory, in_memory
 
-        tables, columns = in_memory(data, labels, source.get("columns", {}))
+        tables, columns = in_memory(data, labels, source.get("columns", {}), labelled=not _needs_no_labels(section))
         _check_in_memory(source, tables)
         if split == "test" and "test" not in tables and source.get("test_share") is None and _says_classes(section):
             tables = {**tables, "test": tables["train"]}
@@ -88,10 +89,13 @@ def _check_in_memory(source: Mapping[str, Any], tables: Mapping[str, Any]) -> No
         raise ConfigError("args: are for kinds of your own, and the data are in memory: leave them out")
 
 
-def _says_classes(section: Mapping[str, Any]) -> bool:
+def _needs_no_labels(section: Mapping[str, Any]) -> bool:
     targets = section.get("targets")
-    kind = targets.get("kind") if isinstance(targets, dict) else targets
-    return section.get("classes") is not None or kind in UNCLASSED
+    return (targets.get("kind") if isinstance(targets, dict) else targets) in UNCLASSED
+
+
+def _says_classes(section: Mapping[str, Any]) -> bool:
+    return section.get("classes") is not None or _needs_no_labels(section)
 
 
 def _config(

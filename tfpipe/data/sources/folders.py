@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -54,8 +55,10 @@ class Folders(BaseSource):
             return True
         if isinstance(self.root, Path) and self.root.is_dir():
             # The usual folders, train and val with class folders in the root, need no listing of a million images.
-            splits = {split == "train": self.root / name for name, split in said(os.listdir(self.root)).items()}
-            if len(splits) > 1 and all(map(_has_classes, splits.values())):
+            splits = said(os.listdir(self.root))
+            are_different = len({*splits.values()}) == len(splits)
+            holding = {splits[name] for name in splits if are_different and _has_classes(self.root / name)}
+            if "train" in holding and len(holding) > 1:
                 return True
         return bool(self._choose("test").paths)
 
@@ -178,11 +181,14 @@ class Folders(BaseSource):
         def make(_: World) -> StoredTable:
             chosen = self._choose(split)
             table = paths_table(chosen.paths)
-            return table._replace(values={**table.values, "classes": chosen.classes, "left_out": chosen.ledger.counts})
+            values = {"classes": chosen.classes, "left_out": chosen.ledger.counts, "listed_s": time.time()}
+            return table._replace(values={**table.values, **values})
 
         table = TableStore([stored], [], world, must_store=True).table("listing", settings, make)
         assert table is not None, "a folder is always listed"
-        logger.info("%s: %s is listed once; delete %s to list it again", split, folder, stored)
+        age_h = max(0.0, time.time() - table.values["listed_s"]) / 3600
+        text = "%s: %s was listed %.1f hours ago; new images of classes that are there come after deleting %s"
+        logger.info(text, split, folder, age_h, stored)
         return FolderList(table_paths(table), table.values["classes"], Ledger(table.values["left_out"]))
 
 

@@ -26,6 +26,8 @@ ACCEPTED = (
 # Ends of the names of tables, as tables/formats.py has them, which takes pyarrow to import.
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq", ".arrow", ".feather")
 ARCHIVES = (".tar", ".zip")
+# Ends of the names of labels in tar shards.
+LABELS = (".cls", ".json", ".txt")
 # Members of a tar file that tell its kind.
 LOOKED_AT = 64
 # A larger JSON is no config.
@@ -48,6 +50,8 @@ def recognized(path: str | os.PathLike[str], split: str, *, labelled: bool = Fal
         kinds |= dict.fromkeys(RECORDS, "tfrecord")
         other = "tfrecord" if "-of-" in path.rpartition("/")[2] else "packed"
         return _source(kinds.get(os.path.splitext(path)[1].lower(), other), path)
+    if isinstance(path, str) and is_url(path.lower()):
+        raise ConfigError(f"{path}: write the URL's scheme in small letters, {path.partition('://')[0].lower()}://")
     path = Path(path).expanduser()
     if path.is_dir():
         return _folder(path, split, labelled)
@@ -152,9 +156,12 @@ def _kind_of_archive(path: Path) -> str:
             names = [member.name for member in islice(tar_members(tar, 0, path.stat().st_size, Ledger()), LOOKED_AT)]
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
-    endings = {os.path.splitext(name)[1].lower() for name in names}
-    in_folders = all("/" in name.removeprefix("./") or name.lower().endswith(ARCHIVES) for name in names)
-    return "archive" if in_folders and not endings & {".cls", ".json", ".txt"} else "webdataset"
+    images = {os.path.splitext(name)[0] for name in _ending(names, *SUFFIXES)}
+    # Labels have the name of an image; a LICENSE.txt has none.
+    has_labels = any(name.lower().endswith(LABELS) and os.path.splitext(name)[0] in images for name in names)
+    some = _ending(names, *SUFFIXES) or names
+    in_folders = all("/" in name.removeprefix("./") or name.lower().endswith(ARCHIVES) for name in some)
+    return "archive" if in_folders and not has_labels else "webdataset"
 
 
 def _ending(names: list[str], *ends: str) -> list[str]:

@@ -49,6 +49,11 @@ struct frame {
     const uint8_t *scan; /* its coded data; NULL: the image has ended */
 };
 
+/* Orientations that a header states, 1 to 8; 0 if it states none. */
+struct turns {
+    int has_exif, exif, xmp;
+};
+
 /* A header as far as it was read. */
 struct header {
     struct tfpipe_scratch *scratch;
@@ -58,7 +63,8 @@ struct header {
     struct huffman *tables[2][4]; /* DC, AC */
     int jfif, adobe;              /* adobe: its transform, or -1 */
     int scans;                    /* headers of scans */
-    int orientation;              /* EXIF's, 1 to 8; 0: there is no EXIF */
+    int orientation;              /* 1 to 8; 0 if none is stated */
+    struct turns turns;
 };
 
 /* header.c: reads everything before the first scan's coded data. Returns 0 or TFPIPE_*. */

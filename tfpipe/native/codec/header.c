@@ -12,25 +12,54 @@ static size_t read_number(const uint8_t *at, int bytes, int little) {
     return number;
 }
 
-/* Returns EXIF's orientation in what an APP1 segment holds: 1 to 8, or 0 if that is none of EXIF (Exif 2.32, 4.5.4 and
- * 4.6). Python calls it, too. */
-EXPORT int tfpipe_native_orientation(const uint8_t *exif, int64_t length) {
-    if (length < 6 || memcmp(exif, "Exif\0", 6)) return 0;
+/* Returns EXIF's orientation in what an APP1 segment of EXIF holds: 1 to 8, or 0 if that has none (Exif 2.32, 4.5.4 and
+ * 4.6). It is a SHORT; some cameras write a LONG. */
+static int exif_orientation(const uint8_t *exif, int64_t length) {
     const uint8_t *at = exif + 6;
     const size_t size = (size_t)length - 6;
     const int little = size && at[0] == 'I';
-    if (size < 8 || memcmp(at, little ? "II*" : "MM\0*", 4)) return 1;
+    if (size < 8 || memcmp(at, little ? "II*" : "MM\0*", 4)) return 0;
     const size_t first = read_number(at + 4, 4, little);
-    if (first > size - 2) return 1;
+    if (first > size - 2) return 0;
     const size_t entries = read_number(at + first, 2, little);
     for (size_t i = 0, entry = first + 2; i < entries && entry + 12 <= size; i++, entry += 12) {
         if (read_number(at + entry, 2, little) != 0x0112) continue;
-        const int is_short = read_number(at + entry + 2, 2, little) == 3 && read_number(at + entry + 4, 4, little) == 1;
-        const size_t value = read_number(at + entry + 8, 2, little);
-        return is_short && value >= 1 && value <= 8 ? (int)value : 1;
+        const size_t type = read_number(at + entry + 2, 2, little), count = read_number(at + entry + 4, 4, little);
+        const int bytes = type == 3 ? 2 : type == 4 ? 4 : 0;
+        const size_t value = read_number(at + entry + 8, bytes, little);
+        return count == 1 && value >= 1 && value <= 8 ? (int)value : 1;
     }
-    return 1;
+    return 0;
 }
+
+/* Returns the orientation in what an APP1 segment holds of XMP (Part 3, 1.1.3), as Pillow finds it: tiff:Orientation="6"
+ * or >6<; 1 to 8, or 0 if there is none. */
+static int xmp_orientation(const uint8_t *xmp, int64_t length) {
+    static const char SPACE[] = "http://ns.adobe.com/xap/1.0/", TAG[] = "tiff:Orientation";
+    const int64_t tag = sizeof TAG - 1;
+    if (length < (int64_t)sizeof SPACE || memcmp(xmp, SPACE, sizeof SPACE)) return 0;
+    for (int64_t at = sizeof SPACE; at + tag + 3 <= length; at++) {
+        if (memcmp(xmp + at, TAG, (size_t)tag)) continue;
+        const uint8_t *value = xmp + at + tag;
+        if (value[0] == '=' && value[1] == '"')
+            value++;
+        else if (value[0] != '>')
+            continue;
+        if (value[1] >= '0' && value[1] <= '9') return value[1] >= '1' && value[1] <= '8' ? value[1] - '0' : 1;
+    }
+    return 0;
+}
+
+/* Notes the orientation that an APP1 segment states: that of the first EXIF, or if it has none the first one of XMP, as
+ * in Pillow. */
+static void note_orientation(struct turns *turns, const uint8_t *segment, int64_t length) {
+    const int is_exif = length >= 6 && !memcmp(segment, "Exif\0", 6);
+    if (is_exif && !turns->has_exif) turns->exif = exif_orientation(segment, length);
+    turns->has_exif |= is_exif;
+    if (!turns->xmp) turns->xmp = xmp_orientation(segment, length);
+}
+
+static int orientation_of(const struct turns *turns) { return turns->exif ? turns->exif : turns->xmp; }
 
 /* DQT: B.2.4.1. */
 static int read_quant(struct header *header, const uint8_t *at, const uint8_t *end) {
@@ -216,7 +245,8 @@ static int read_segment(struct header *header, int marker, const uint8_t *at, co
         }
         return 0;
     case 0xe1:
-        if (!header->orientation) header->orientation = tfpipe_native_orientation(at, end - at);
+        note_orientation(&header->turns, at, end - at);
+        header->orientation = orientation_of(&header->turns);
         return 0;
     case 0xee:
         if (end - at >= 12 && !memcmp(at, "Adobe", 5)) header->adobe = at[11];
@@ -267,17 +297,17 @@ int frame_numbers(const uint8_t *frame, struct tfpipe_header *header) {
 int jpeg_numbers(const uint8_t *jpeg, size_t length, struct tfpipe_header *header) {
     if (length < 4 || jpeg[0] != 0xff || jpeg[1] != 0xd8) return 0;
     const uint8_t *at = jpeg + 2, *end = jpeg + length;
-    int orientation = 0;
+    struct turns turns = {0};
     while (end - at >= 4 && at[0] == 0xff) {
         const int marker = at[1], segment = read_u16(at + 2);
         if (marker >= 0xc0 && marker <= 0xc2) {
-            header->orientation = orientation ? orientation : 1;
+            header->orientation = orientation_of(&turns) ? orientation_of(&turns) : 1;
             return segment >= 8 && end - at >= 10 && frame_numbers(at + 4, header);
         }
         const int application = marker >= 0xe0 && marker <= 0xef;
         if (!application && marker != 0xc4 && marker != 0xdb && marker != 0xdd && marker != 0xfe) return 0;
         if (segment < 2 || end - at - 2 < segment) return 0;
-        if (marker == 0xe1 && !orientation) orientation = tfpipe_native_orientation(at + 4, segment - 2);
+        if (marker == 0xe1) note_orientation(&turns, at + 4, segment - 2);
         at += 2 + segment;
     }
     return 0;

@@ -206,7 +206,7 @@ def test_odd_boxes_become_sound_ones(sample: SampleData, tmp_path: Path) -> None
         "ymin": [0.5, -0.2, 0.3, 0.1],
         "ymax": [0.1, 0.5, 0.3, 0.9],
         "xmin": [0.2, 0.0, 0.1, 0.1],
-        "xmax": [0.4, 1.3, 0.9, 0.9],
+        "xmax": [0.4, 1.005, 0.9, 0.9],
     }
     features = {f"image/object/bbox/{name}": _float_feature(values) for name, values in boxes.items()}
     features |= {

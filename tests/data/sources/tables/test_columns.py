@@ -200,14 +200,18 @@ def test_an_edge_a_little_beyond_1_leaves_boxes_relative(tmp_path: Path) -> None
     assert np.allclose(catalog.boxes.boxes, [[0, 0, 0.5, 0.5], [0.5, 0.5, 1, 1]])
 
 
-def test_further_columns_of_a_row_a_box_are_those_of_the_images_first_row(tmp_path: Path) -> None:
+def test_further_columns_of_a_row_a_box_are_those_of_the_image(tmp_path: Path) -> None:
     edges = "0,0,0.5,0.5"
-    rows = [f"a,x,{edges},5,left", f"a,x,{edges},5,right", f"b,y,{edges},6,up", f"c,x,{edges},7,down"]
-    (tmp_path / "t.csv").write_text("\n".join(["path,label,xmin,ymin,xmax,ymax,id,side", *rows]))
+    rows = [f"a,x,{edges},5,left", f"a,x,{edges},5,left", f"b,y,{edges},6,up", f"c,x,{edges},7,down"]
+    table = tmp_path / "t.csv"
+    table.write_text("\n".join(["path,label,xmin,ymin,xmax,ymax,id,side", *rows]))
     source = {"kind": "table", "path": str(tmp_path / "t.csv"), "columns": {"extra": ["id", "side"]}}
     values = load_split(make_config({"data": {"source": source}}).data, "train", World()).catalog.values
     side = values["side"]
     assert values["id"].tolist() == [5, 6, 7] and bytes(side.text) == b"left\nup\ndown\n"
+    table.write_text(table.read_text().replace("left", "right", 1))
+    with pytest.raises(ConfigError, match=r"row 1 of .*, a has another side than its row 0: the rows"):
+        load_split(make_config({"data": {"source": source}}).data, "train", World())
 
 
 def test_boxes_in_pixels_need_no_columns_of_sizes(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """Serializes and parses TFRecord examples of ImageNet, in the schema of TensorFlow's build_imagenet_data.py."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from tfpipe.data.images.headers import Header
+from tfpipe.util.ledger import only
 
 # Bytes before a record's data: its length and the length's checksum; bytes after it: the data's checksum.
 HEAD, TAIL = 12, 4
@@ -72,30 +73,37 @@ class Parsed(NamedTuple):
     synset: str  # "" if it has none
     boxes: np.ndarray  # float32 [k, 4]: ymin, xmin, ymax, xmax, as stored
     box_labels: list[int]  # from 1; the image's label if the boxes have none
+    size: tuple[float, float]  # height and width, 0 if not stated
 
 
 def parse_example(data: bytes) -> Parsed:
     """Parses a serialized tf.train.Example.
 
-    Raises ValueError if the data is no Example, holds no image, or has edge lists of different lengths.
+    Raises ValueError if the data is no Example, holds no image or several, or has edge lists of different lengths.
     """
     try:
         features = tf.train.Example.FromString(data).features.feature
     except DecodeError as error:
         raise ValueError("it is no tf.train.Example") from error
 
-    def text(name: str) -> str:
-        return next(iter(features[name].bytes_list.value), b"").decode() if name in features else ""
+    def value(name: str) -> Any:
+        kind = features[name].WhichOneof("kind") if name in features else None
+        return None if kind is None else only(getattr(features[name], kind).value, name)
 
-    contents = next(iter(features["image/encoded"].bytes_list.value), b"") if "image/encoded" in features else b""
+    def text(name: str) -> str:
+        return (value(name) or b"").decode()
+
+    contents = value("image/encoded")
     if not contents:
         raise ValueError(f"it has no image/encoded, but {', '.join(sorted(features)) or 'nothing'}")
-    label = next(iter(features["image/class/label"].int64_list.value), 0) if "image/class/label" in features else 0
-    edges = [features[f"image/object/bbox/{edge}"].float_list.value for edge in EDGES]
+    label = int(value("image/class/label") or 0)
+    numbers = [features[f"image/object/bbox/{edge}"] for edge in EDGES]
+    edges = [edge.float_list.value or edge.int64_list.value for edge in numbers]
     if len({len(values) for values in edges}) > 1:
         raise ValueError(f"its boxes have {', '.join(str(len(values)) for values in edges)} edges (image/object/bbox)")
     box_labels = list(features["image/object/bbox/label"].int64_list.value)
     if len(box_labels) != len(edges[0]):
         box_labels = [label] * len(edges[0])
     boxes = np.array(edges, np.float32).T.reshape(-1, 4)
-    return Parsed(contents, text("image/filename"), label, text("image/class/synset"), boxes, box_labels)
+    size = float(value("image/height") or 0), float(value("image/width") or 0)
+    return Parsed(contents, text("image/filename"), label, text("image/class/synset"), boxes, box_labels, size)

@@ -92,7 +92,8 @@ class Packed(Stored):
         if not (self.folder / manifest_name("train")).exists():
             raise ConfigError(
                 f"data.source: there is no {(self.folder / manifest_name('train'))}; this resumes an "
-                f"interrupted pack: tfpipe pack -c CONFIG --out {self.folder}"
+                f"interrupted pack: tfpipe pack -c CONFIG --out {self.folder}; of other data behind a URL, such as "
+                'class folders, give the kind, e.g. "folders"'
             )
 
     def check_use(self, command: str) -> None:

@@ -14,15 +14,16 @@ from tensorflow.python.lib.io.tf_record import tf_record_random_reader
 from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.catalogs import Classes, catalog_of
 from tfpipe.data.sources.data_files import RECORDS
-from tfpipe.data.sources.packed.examples import HEAD, TAIL, parse_example
+from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, parse_example
 from tfpipe.data.sources.packed.manifest import PREFIX
 from tfpipe.data.sources.packed.members import Member
 from tfpipe.data.sources.packed.scan import ScannedSource, rows_of
 from tfpipe.data.sources.packed.shards import COPY_AGAIN, Shards
-from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath
-from tfpipe.data.sources.rows import Rows
+from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, open_file
+from tfpipe.data.sources.rows import Rows, in_pixels
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.ledger import Ledger
@@ -103,7 +104,7 @@ def _labels(rows: Rows, classes: tuple[str, ...], folder: str) -> np.ndarray:
 
 
 def _scan_shard(path: AnyPath, size: int) -> Rows:
-    images, labels, numbers = list[Member](), list[str | None](), list[int]()
+    images, labels, numbers, sizes = list[Member](), list[str | None](), list[int](), list[Sequence[float]]()
     objects = list[tuple[int, np.ndarray, Sequence[str | None]]]()
     try:
         for start, data in _records(path, size):
@@ -113,10 +114,19 @@ def _scan_shard(path: AnyPath, size: int) -> Rows:
             objects.append((count, parsed.boxes, box_labels))
             labels.append(parsed.synset or None)
             numbers.append(parsed.label)
+            sizes.append(_size(parsed, name))
             images.append(Member(name, start + data.index(parsed.contents), len(parsed.contents)))
     except ValueError as error:
         raise ValueError(f"record {len(images)}: {error}") from error
-    return rows_of(path, images, labels, objects, more={"number": np.array(numbers, np.int64)})
+    stated = np.array(sizes, np.float32).reshape(-1, 2)
+    return rows_of(path, images, labels, objects, stated, {"number": np.array(numbers, np.int64)})
+
+
+def _size(parsed: Parsed, name: str) -> Sequence[float]:
+    """Returns the height and width that a record's boxes are divided by: 1 if they are relative, else the image's."""
+    if not in_pixels(parsed.boxes, "auto", lambda _: name):
+        return 1.0, 1.0
+    return parsed.size if min(parsed.size) >= 1 else header_of(parsed.contents, name)[:2]
 
 
 def _records(path: AnyPath, size: int) -> Iterator[tuple[int, bytes]]:
@@ -131,12 +141,26 @@ def _records(path: AnyPath, size: int) -> Iterator[tuple[int, bytes]]:
             try:
                 data, end = read(at)
             except (tf.errors.DataLossError, IndexError, ValueError) as error:
+                if compression := at == 0 and _compression(path):
+                    raise ValueError(
+                        f"it is compressed by {compression}, so that a record in it can only be read after all before "
+                        "it: write it without the option compression_type"
+                    ) from error
                 raise ValueError(
                     f"it is damaged from byte {at} on, or ends at byte {size} within it, or the file is no TFRecord: "
                     f"{error}; {COPY_AGAIN}"
                 ) from error
             yield at + HEAD, data
             at = end
+
+
+def _compression(path: AnyPath) -> str | None:
+    """Returns by what TensorFlow's writer compressed a file that is no TFRecord as it is; None if it is not."""
+    with open_file(path) as file:
+        start = file.read(2)
+    # RFC 1952, 2.3.1; RFC 1950, 2.2: deflate, and a multiple of 31.
+    is_zlib = len(start) == 2 and start[0] & 15 == 8 and int.from_bytes(start, "big") % 31 == 0
+    return "GZIP" if start == b"\x1f\x8b" else "ZLIB" if is_zlib else None
 
 
 def _read(file: IO[bytes], at: int) -> tuple[bytes, int]:

@@ -27,7 +27,7 @@ from tfpipe.data.sources.remote.url_path import AnyPath, open_file
 from tfpipe.data.sources.rows import Rows, as_edges, boxes_of, in_pixels
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.util.ledger import Ledger
+from tfpipe.util.ledger import Ledger, only
 
 # Keys of data.source.columns that a scan depends on.
 COLUMNS = ("label", "boxes", "box_labels", "box_format", "box_unit", "mask", "extra")
@@ -143,19 +143,27 @@ def samples(
     """Yields the image of each sample that has one, and its members with one of the `endings`, by these.
 
     Counts in `ledger` all other members. Raises ValueError if samples that follow each other have one name and other
-    members.
+    members, or a sample's image and its other members lie apart.
     """
+    parts = dict[bool, set[str]]({False: set(), True: set()})  # names of samples with an image alone, and without one
     shown = (member for member in members if not _is_hidden(member, ledger))
     for key, members_of_key in groupby(shown, lambda member: split_name(member.name)[0]):
         for sample in _of_one_name(key, list(members_of_key)):
             image = next((sample[ending] for ending in IMAGES if ending in sample), None)
             if image is None:
                 ledger.add("samples without an image", key)
+            if image is None or not sample.keys() & {*endings}:
+                parts[image is None].add(key)
             for ending, member in sample.items():
                 if ending not in endings and member is not image:
                     ledger.add(f".{ending}" if ending else "names without an ending", member.name)
             if image is not None:
                 yield image, {ending: member for ending, member in sample.items() if ending in endings}
+    for key in sorted(parts[False] & parts[True]):
+        raise ValueError(
+            f"the members of the sample {key} lie apart from each other, and a reader takes them for two samples: "
+            "write it again with the members of a sample one after the other, e.g. with tar --sort=name"
+        )
 
 
 def _is_hidden(member: Member, ledger: Ledger) -> bool:
@@ -186,23 +194,28 @@ def _of_one_name(key: str, members: list[Member]) -> Iterator[dict[str, Member]]
 
 
 def read_notes(file: IO[bytes], image: Member, notes: Mapping[str, Member], columns: Columns) -> Notes:
-    """Reads the members next to an image, the last boxes counting; raises ValueError if they cannot be used."""
+    """Reads the members next to an image; raises ValueError if they cannot be used, or two of them have boxes."""
     if UNUSABLE.search(image.name):
         raise ValueError(f"the name {image.name!a} {fault(image.name)}: rename it")
-    result, labels = Notes(extra=[None] * len(columns.extra)), dict[str, str | None]()
+    stated, labels = dict[str, Notes](), dict[str, str | None]()
     for ending, member in notes.items():
         if ending == "xml":
             objects = parse_annotation(read_member(file, member), member.name)
-            result = Notes(None, objects.boxes, list(map(label_text, objects.names)), objects.size, result.extra)
+            stated[ending] = Notes(None, objects.boxes, list(map(label_text, objects.names)), objects.size)
         elif ending in ("cls", "json"):
             try:
                 if ending == "cls":
                     labels[ending] = label_text(read_member(file, member))
                 else:
-                    result = _of_json(read_member(file, member), columns, image.name)
-                    labels[ending] = result.label
+                    stated[ending] = _of_json(read_member(file, member), columns, image.name)
+                    labels[ending] = stated[ending].label
             except (ValueError, TypeError, AttributeError) as error:
                 raise ValueError(f"{member.name}: {error}") from error
+    with_boxes = [ending for ending, part in stated.items() if len(part.boxes)]
+    remedy = "take one of them out, or set data.source.columns.boxes to a key that no .json has"
+    boxed = stated.get(only(with_boxes, "boxes", remedy) or "", Notes())
+    extra = stated["json"].extra if "json" in stated else [None] * len(columns.extra)
+    result = boxed._replace(extra=extra)
     count = len(result.boxes)
     if len(result.box_labels) != count:
         raise ValueError(f"{image.name} has {len(result.box_labels)} labels for {count} boxes")

@@ -11,6 +11,7 @@ import numpy as np
 
 from tfpipe.data.annotations.objects import are_relative
 from tfpipe.data.catalog.labels import label_text
+from tfpipe.data.catalog.splits import listing
 from tfpipe.data.sources.rows import Rows, Texts, as_edges, is_box
 from tfpipe.data.sources.tables.table import Table
 from tfpipe.errors import ConfigError
@@ -27,7 +28,13 @@ class Coco(Table):
         return False
 
     def rows(self, tables: Sequence[Path], stored: bool) -> Rows:
-        return read_coco(tables[0])
+        if len(tables) > 1:
+            raise ConfigError(
+                f"data.source: {listing(list(map(str, tables)))} are several JSON files of one split, each with ids of "
+                "its own: name one of them in data.source.path or test_path, or merge them"
+            )
+        (path,) = tables
+        return read_coco(path)
 
 
 def read_coco(path: Path) -> Rows:
@@ -37,6 +44,7 @@ def read_coco(path: Path) -> Rows:
     """
     try:
         content = json.loads(text_of(path, "data.source: "))
+        _check_kind(content)
         names = _categories(content["categories"])
         images, numbers = _images(content["images"])
         ledger, objects = Ledger(), list[dict[str, Any]]()
@@ -80,6 +88,17 @@ class Contradiction(ValueError):
     """An entry of the JSON that cannot be used; the message says which, and why."""
 
 
+def _check_kind(content: dict[str, Any]) -> None:
+    """Raises Contradiction for JSON that is like COCO's instances, but lacks what they have."""
+    if "images" in content and "annotations" not in content:
+        raise Contradiction("it has images and no annotations, as image_info_*.json of test data: they have no boxes")
+    if any("file_name" not in entry and "coco_url" in entry for entry in content["images"]):
+        raise Contradiction(
+            "its images have a coco_url and no file_name, as LVIS' have: add each one's file_name, the end of its "
+            "coco_url, e.g. train2017/000000391895.jpg"
+        )
+
+
 def _categories(entries: list[dict[str, Any]]) -> dict[Any, str]:
     """Returns the name of each category by its id."""
     names: dict[Any, str] = {}
@@ -92,6 +111,9 @@ def _categories(entries: list[dict[str, Any]]) -> dict[Any, str]:
                 f'the categories "{names[entry["id"]]}" and "{name}" have the same id, {entry["id"]}: give '
                 "each category an id of its own"
             )
+    kinds = {isinstance(number, str): number for number in names}
+    if len(kinds) > 1:
+        raise Contradiction(f"the categories have the ids {kinds[False]} and {kinds[True]!r}: use all numbers or texts")
     for name in [name for name, count in Counter(names.values()).items() if count > 1]:
         same = " and ".join(str(number) for number in names if names[number] == name)
         raise Contradiction(

@@ -1,6 +1,8 @@
 """Reads the columns of a table: names, labels and boxes of its images, but not the images' bytes."""
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pyarrow.compute as pc
 from tfpipe.config import Columns, DataConfig
 from tfpipe.config.targets import OF_OBJECTS, UNCLASSED
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE
-from tfpipe.data.catalog.labels import label_text
+from tfpipe.data.catalog.labels import label_text, name_form
 from tfpipe.data.sources.rows import NUMBER, Rows, Texts, as_edges, in_pixels
 from tfpipe.data.sources.tables.column import Column, find, is_list, missing, texts_of
 from tfpipe.data.sources.tables.formats import read_table
@@ -49,8 +51,8 @@ def read_rows(
             table = read(path, text_columns(columns, config), columns.bytes)
             if not len(table):
                 continue
-            edges = set(EDGES) <= set(map(str.lower, table.column_names))
-            forms.append(edges and not stored and find(table, columns.boxes) is None)
+            _check_names(table, columns, path)
+            forms.append(_has_edges(table) and not stored and find(table, columns.boxes) is None)
             parts.append(_rows(table, columns, path, stored, config, forms[0]))
         except (ValueError, TypeError, NotImplementedError) as error:  # Arrow's errors are of these
             raise ConfigError(f"data.source: cannot use the columns of {path}: {error}") from error
@@ -67,6 +69,28 @@ def read_rows(
     except ValueError as error:
         raise ConfigError(f"{rows.files[0]}: {error}") from None
     return rows if pixels else rows._replace(sizes=None)
+
+
+def _has_edges(table: pa.Table) -> bool:
+    return set(EDGES) <= set(map(str.lower, table.column_names))
+
+
+def _check_names(table: pa.Table, columns: Columns, path: Path) -> None:
+    """Raises ConfigError if a column is named but for blanks as one that is read, or two columns may be the boxes."""
+    for key in ("path", "bytes", "label", "boxes", "box_labels"):
+        wanted = getattr(columns, key)
+        near = [name for name in table.column_names if name != wanted and name_form(name) == name_form(wanted)]
+        if near:
+            raise ConfigError(
+                f'{path}: the column {near[0]!a} is not "{wanted}", but for blanks or the form of its letters: rename '
+                f"it, or set data.source.columns.{key} to it"
+            )
+    default = Columns.model_fields["boxes"].default
+    if _has_edges(table) and columns.boxes == default and find(table, default) is not None:
+        raise ConfigError(
+            f'{path} has boxes in the column "{default}" and in the columns {", ".join(EDGES)}: leave one of them out '
+            "of the table, or rename the column, and set data.source.columns.boxes to it"
+        )
 
 
 def text_columns(columns: Columns, config: DataConfig) -> tuple[str, ...]:
@@ -137,7 +161,8 @@ def _names(table: pa.Table, columns: Columns, path: Path, stored: bool) -> list[
         texts = None if column is None else texts_of(column)
         if column is None or texts is None:
             continue
-        names = [text or (f"{path.stem}:{row}" if stored else "") for row, text in enumerate(texts)]
+        _check_struct(table, columns, path, texts if name == columns.path else [])
+        names = [path_form(text or "") or (f"{path.stem}:{row}" if stored else "") for row, text in enumerate(texts)]
         for row, text in enumerate(names):
             if not text or "\n" in text:
                 raise column.refuse(row, "the path of an image, on one line")
@@ -145,6 +170,24 @@ def _names(table: pa.Table, columns: Columns, path: Path, stored: bool) -> list[
     if stored:
         return [f"{path.stem}:{row}" for row in range(len(table))]
     raise missing(table, path, "path", columns.path)
+
+
+def path_form(text: str) -> str:
+    """Returns a path as lists have it: without blanks around it, and without a dot for the folder that it is in."""
+    return re.sub(r"^(\./+)+", "", text.strip())
+
+
+def _check_struct(table: pa.Table, columns: Columns, path: Path, texts: Sequence[str | None]) -> None:
+    """Raises ConfigError if the default column of paths names another file than the struct of images does."""
+    others = find(table, f"{columns.bytes}.path")
+    if others is None or columns.path != Columns.model_fields["path"].default:
+        return
+    for row, (text, other) in enumerate(zip(texts, others.to_pylist(), strict=False)):
+        if text and other and not f"/{path_form(text)}".endswith(f"/{path_form(other).rpartition('/')[2]}"):
+            raise ConfigError(
+                f'row {row} of {path}: the column "{columns.path}" has {text}, and "{columns.bytes}.path" {other}: set '
+                "data.source.columns.path to the one that counts"
+            )
 
 
 def _labels(column: Column, schema: pa.Schema) -> tuple[Texts, list[str] | None]:
@@ -219,6 +262,12 @@ def _weights(table: pa.Table, columns: Columns, path: Path) -> np.ndarray | None
     return Column(values, np.arange(len(table)), columns.weight, path).numbers("a number")
 
 
+def _equal(values: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Returns which of n values, [n, ...], are equal, bool [n]; NaN equals NaN."""
+    equal = (values == others) | ((values != values) & (others != others))
+    return equal.reshape(len(values), -1).all(axis=1)
+
+
 def _edges(table: pa.Table, path: Path) -> np.ndarray:
     """Returns the box of each row, float32 [n, 4], from the columns EDGES; NaN if the row has none."""
     names, rows = {name.lower(): name for name in table.column_names}, np.arange(len(table))
@@ -272,10 +321,29 @@ def _tags(column: Column, schema: pa.Schema) -> tuple[np.ndarray, np.ndarray, Te
     inner = column.lists()[1] if is_list(column.values.type) else column
     labels, classes = _labels(inner, schema)
     named = np.flatnonzero(labels.numbers >= 0)
+    if inner is column:
+        _check_no_lists(labels, column)
     if inner is not column and len(named) < len(labels.numbers):
         raise column.refuse(int(inner.rows[np.argmin(labels.numbers)]), "a list of labels, none of which is empty")
     images = inner.rows[named]
     return images, np.repeat(WHOLE_IMAGE, len(images), 0), labels.at(named), classes
+
+
+def _check_no_lists(labels: Texts, column: Column) -> None:
+    """Raises ConfigError if texts look like several labels each: "cat|dog", or "haze primary" next to "clear haze"."""
+    names = labels.names
+    for separator in (",", None):
+        parts = [{*name.split(separator)} for name in names]
+        counts = Counter(part for some in parts for part in some)
+        shared = [len(some) > 1 and all(counts[part] > 1 for part in some) for some in parts]
+        several = [len(counts) < len(names) and is_shared for is_shared in shared]
+        for name, has_several in zip(names, several, strict=True):
+            if has_several or name.startswith("[") or "|" in name or ";" in name:
+                raise column.refuse(
+                    int(np.argmax(labels.numbers == names.index(name))),
+                    "a list of labels; a text is one label, and this one looks like several: write lists, in JSON "
+                    "lines, Parquet or Arrow",
+                )
 
 
 def _merged(rows: Rows) -> Rows:
@@ -283,6 +351,14 @@ def _merged(rows: Rows) -> Rows:
     numbers: dict[str, int] = {}
     images = np.array([numbers.setdefault(name, len(numbers)) for name in rows.names], np.int64)
     _, first = np.unique(images, return_index=True)
+    stated = {"width or height": rows.sizes, "weight": rows.weights, **rows.more}
+    for name, values in stated.items():
+        same = None if values is None else _equal(values, values[first[images]])
+        if same is not None and not same.all():
+            row, other = int(np.argmin(same)), int(first[images[np.argmin(same)]])
+            raise ConfigError(
+                f"{rows.origin(row)} has another {name} than its row {other}: the rows of an image state the same"
+            )
     labels = rows.labels.numbers[first]
     labels[images[rows.labels.numbers != labels[images]]] = -1
     texts, owners = Texts(labels, rows.labels.names), np.where(np.isfinite(rows.boxes).all(axis=1), images, -1)

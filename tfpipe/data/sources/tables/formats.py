@@ -71,7 +71,7 @@ def read_table(path: Path, texts: Sequence[str], images: str = "") -> pa.Table:
 def _read(path: Path, kind: Format, texts: Sequence[str], images: str) -> pa.Table:
     if kind == "csv":
         convert = csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string()))
-        parse = csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+        parse = csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",", newlines_in_values=True)
         return csv.read_csv(path, parse_options=parse, convert_options=convert)
     if kind == "json":
         block = pyarrow.json.ReadOptions(block_size=min(path.stat().st_size + 1, MOST_JSON_BYTES))

@@ -26,6 +26,7 @@ ACCEPTED = (
     "DataFrame or another table of Arrow, a list of (path, label), a list of paths with labels=, or a datasets.Dataset "
     "of Hugging Face"
 )
+PATHS = str | bytes | os.PathLike
 # What other libraries' objects are turned into first, by their packages.
 INSTEAD = {
     "tensorflow": "a tf.data.Dataset has batches of its own: give what it was made from",
@@ -81,7 +82,7 @@ class InMemory(Table):
 
     @property
     def display_name(self) -> str:
-        return next(iter(self.by_split.values())).name
+        return self.by_split["train"].name
 
     def checked(self, split: str) -> Sequence[AnyPath]:
         if not self.files(split):
@@ -130,10 +131,13 @@ class InMemory(Table):
         return next(table for table in self.by_split.values() if table.name == str(path))
 
 
-def in_memory(data: Any, labels: Any, columns: Mapping[str, str]) -> tuple[dict[str, MemoryTable], dict[str, str]]:
+def in_memory(
+    data: Any, labels: Any, columns: Mapping[str, str], *, labelled: bool = True
+) -> tuple[dict[str, MemoryTable], dict[str, str]]:
     """Returns the table of each split that is in `data`, and names of columns that it tells besides `columns`.
 
-    `labels` are those of a list of paths, else None. Raises ConfigError if `data` is nothing that can be loaded.
+    `labels` are those of a list of paths, else None; a list needs none unless it has to be `labelled`. Raises
+    ConfigError if `data` is nothing that can be loaded.
     """
     package = type(data).__module__.partition(".")[0]
     try:
@@ -146,7 +150,8 @@ def in_memory(data: Any, labels: Any, columns: Mapping[str, str]) -> tuple[dict[
         if hasattr(data, "__arrow_c_stream__"):
             return {"train": MemoryTable("the table", pa.table(data))}, {}
         if isinstance(data, list | tuple):
-            return {"train": _list(data, None)}, {}
+            are_paths = not labelled and all(isinstance(item, PATHS) for item in data)
+            return {"train": _list(data, [None] * len(data) if are_paths else None)}, {}
     except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError, TypeError, OverflowError) as error:
         raise ConfigError(f"cannot make a table of the {type(data).__name__}: {error}") from error
     hint = f"; {INSTEAD[package]}" if package in INSTEAD else ""
@@ -172,12 +177,11 @@ def _list(data: Iterable[Any], labels: Iterable[Any] | None) -> MemoryTable:
         raise ConfigError(f"labels: are those of a list of paths, and {os.fspath(data)!r} is one path: give a list")
     items = list(data)
     if labels is None:
-        paths = str | bytes | os.PathLike
         for number, item in enumerate(items):
-            if isinstance(item, list | tuple) and len(item) == 2 and isinstance(item[0], paths):
+            if isinstance(item, list | tuple) and len(item) == 2 and isinstance(item[0], PATHS):
                 continue
             received = f"item {number} of the list is {str(item)[:80]!r}"
-            if isinstance(item, paths):
+            if isinstance(item, PATHS):
                 raise ConfigError(f"{received}, without a label; accepted: (path, label), or paths with labels=[...]")
             raise ConfigError(f"{received}; accepted: a pair (path, label), e.g. ('cat/1.jpg', 'cat')")
         labels, items = [label for _, label in items], [path for path, _ in items]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from tfpipe.data.catalog.filelist import check_urls
+from tfpipe.data.catalog.filelist import check_paths
 from tfpipe.data.catalog.paths import FileList, is_url
 from tfpipe.data.catalog.types import TextColumn
 from tfpipe.data.images.headers import header_of
@@ -103,7 +103,7 @@ class Table(DataFiles):
             train = self._training_rows(world)
         rows = rows._replace(names=FileList.of(rows.names))
         if not stored:
-            check_urls(FileList.of(rows.names), self.display_name, "image")
+            check_paths(FileList.of(rows.names), self.display_name, "image")
         images = self.images(tables, rows, world) if stored and not files.urls else None
         if stored and files.urls:
             images = RowGroups(files, self.about.columns.bytes, self.config, world)
