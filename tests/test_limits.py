@@ -6,7 +6,7 @@ import pytest
 
 from tests.support import full
 from tests.support.commands import ROOT
-from tests.support.limits import EXCEPTIONS, GATE_CPU_S, KEYS, LINES, MOST, beyond, beyond_in_gate
+from tests.support.limits import EXCEPTIONS, FIRSTS, GATE_CPU_S, KEYS, LINES, MOST, beyond, beyond_in_gate
 
 TRIPLES, PARTICIPLES, FRAGMENTS, ORDER, ASKED = MOST
 TAKES = 'def f{}(data: "DataConfig | None", world, *, catalog: "Catalog") -> None: ...\n'
@@ -40,6 +40,10 @@ PLANTED = {
     "a catalog's source": (
         {"a.py": "catalog.source.read()\n" * (MOST[ASKED] + 1)},
         f"{ASKED}: {MOST[ASKED] + 1}, more than",
+    ),
+    "the first of several": (
+        {"data/sources/a.py": "x = values[0]\ny = next(iter(values))\n" * (FIRSTS[1] // 2 + 1)},
+        f"{FIRSTS[1] + 2} times the first of several, more than {FIRSTS[1]}:\n  tfpipe/data/sources/a.py:1\n",
     ),
     "a circle for a type checker": (
         {

@@ -59,6 +59,12 @@ MOST = {
 Those of words only fall.
 """
 
+FIRSTS = {"tfpipe/data/sources/**/*.py", "tfpipe/data/catalog/*.py", "tfpipe/data/annotations/*.py"}, 89
+"""Files that read what users wrote, and how often they may take the first of several, NAME[0] or next(iter(...)).
+
+It may be of what has one by construction, or an example. What a user may state twice goes through util.ledger.only.
+"""
+
 PUBLIC = "the constructor that users call"
 EXCEPTIONS: dict[str, str] = {
     "tfpipe/data/loader.py:Loader.__init__": PUBLIC,
@@ -176,6 +182,20 @@ def beyond_in_package(texts: dict[str, str], trees: dict[str, ast.Module]) -> It
         yield "circle", f"modules import each other in a circle: {' -> '.join(error.args[1])}"
 
 
+def firsts(tree: ast.Module) -> Iterator[int]:
+    """Yields the lines that take the first of several, NAME[0] or next(iter(...)), outside messages."""
+    shown = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr | ast.Raise)]
+    messages = {id(part) for node in shown for part in ast.walk(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            is_first = ast.unparse(node).startswith("next(iter(")
+        else:
+            is_first = isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name | ast.Attribute)
+            is_first = is_first and isinstance(node.ctx, ast.Load) and ast.unparse(node.slice) == "0"
+        if is_first and id(node) not in messages:
+            yield node.lineno
+
+
 def beyond_in_gate(root: Path) -> Iterator[tuple[str, str]]:
     """Yields the excess of the tests' recorded time, and the rows of files that are gone."""
     table = root / "tests/durations.tsv"
@@ -217,6 +237,11 @@ def beyond(root: Path) -> Iterator[tuple[str, str]]:
         count = sum(path.read_text().count("\n") for path in root.glob(pattern))
         if count > most:
             yield f"lines of {pattern}", f"{pattern}: {count} lines, more than {most}"
+    patterns, most = FIRSTS
+    files = {str(path.relative_to(root)) for pattern in patterns for path in root.glob(pattern)}
+    places = [f"{name}:{line}" for name in sorted(files) for line in firsts(trees[name])]
+    if len(places) > most:
+        yield "firsts", f"{len(places)} times the first of several, more than {most}:\n  " + "\n  ".join(places)
     yield from beyond_in_package(texts, trees)
 
 

@@ -140,3 +140,21 @@ def test_lxml_opens_no_other_file(tmp_path: Path):
     except ValueError:
         return
     assert "cat" not in list(names)
+
+
+@pytest.mark.parametrize(
+    ("xml", "named"),
+    [
+        (note(thing(name="<name>cat</name><name>dog</name>")), '<name> is "cat" and "dog"'),
+        (note(thing(box=bndbox() + bndbox(xmin="2"))), '<xmin> is ".*" and "2"'),
+        (note(thing(), size=sides("500", "375") + sides("500", "376")), '<height> is "375" and "376"'),
+    ],
+)
+def test_what_is_stated_twice_and_differs_is_refused(xml: str, named: str) -> None:
+    with pytest.raises(ValueError, match=rf"a\.xml: line \d+: {named}: state one"):
+        read(xml)
+
+
+def test_what_is_stated_twice_alike_counts_once() -> None:
+    twice = note(thing(name="<name>cat</name><name>cat</name>", box=bndbox() + bndbox()))
+    assert read(twice) == read(note(thing(name="<name>cat</name>")))

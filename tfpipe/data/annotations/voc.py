@@ -45,18 +45,17 @@ def parse(text: bytes, path: str, classes: int = 0) -> Objects:
     sides: dict[str, str] = {}
     for element in root.iterchildren("{*}object", "{*}size"):
         if _name(element) == "size":
-            _add_texts(sides, element)
+            _add_texts(sides, element, path)
             continue
-        name: str | None = None
         texts: dict[str, str] = {}
         for part in element.iterchildren("{*}name", "{*}bndbox"):
             if _name(part) == "bndbox":
-                _add_texts(texts, part)
-            elif name is None:
-                name = part.text or ""
-        if name is None:
+                _add_texts(texts, part, path)
+            else:
+                _add_text(texts, part, path)
+        if "name" not in texts:
             raise ValueError(f"{path}: line {element.sourceline}: <object> without <name>")
-        names.append(name.strip(BLANK))
+        names.append(texts["name"])
         edges += [_number(texts.get(tag), element, f"bndbox/{tag}", path) for tag in EDGES]
     size = [_number(sides.get(tag, "0"), root, f"size/{tag}", path) for tag in SIDES]
     if are_relative(edges) and size != [1, 1]:
@@ -86,10 +85,16 @@ def _name(element: etree._Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
-def _add_texts(texts: dict[str, str], element: etree._Element) -> None:
-    """Adds each child's text by its tag; if a tag repeats, the first one counts."""
+def _add_texts(texts: dict[str, str], element: etree._Element, path: str) -> None:
     for child in element:
-        texts.setdefault(_name(child), (child.text or "").strip(BLANK))
+        _add_text(texts, child, path)
+
+
+def _add_text(texts: dict[str, str], element: etree._Element, path: str) -> None:
+    """Adds an element's text by its tag; raises ValueError if the tag is there with another text."""
+    tag, text = _name(element), (element.text or "").strip(BLANK)
+    if texts.setdefault(tag, text) != text:
+        raise ValueError(f'{path}: line {element.sourceline}: <{tag}> is "{texts[tag]}" and "{text}": state one')
 
 
 def _number(text: str | None, element: etree._Element, tag: str, path: str) -> float:

@@ -93,8 +93,7 @@ def sorted_files(names: Iterable[str], role: Role, remedy: str = APART) -> Sorte
     """
     of = defaultdict[str, list[str]](list)
     for name in sorted(names):
-        splits = splits_in(name)
-        of[next(iter(splits)) if len(splits) == 1 else "several" if splits else "no"].append(name)  # one: the only
+        of["several" if len(splits := splits_in(name)) > 1 else "".join(splits) or "no"].append(name)
     if of["several"] and role == "both":
         raise ConfigError(f"{listing(of['several'])} may be training data or test data, by name: {remedy}")
     train = of["train"] or of["no"] or (of["several"] or of["val"] + of["test"] if role == "train" else [])

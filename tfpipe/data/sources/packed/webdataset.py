@@ -225,7 +225,7 @@ def read_notes(file: IO[bytes], image: Member, notes: Mapping[str, Member], colu
             f'{image.name} has the label "{labels["cls"]}" in its .cls and "{labels["json"]}" in its .json: make them '
             "the same, or set data.source.columns.label to a key that no .json has"
         )
-    return result._replace(label=next(iter(texts), None))
+    return result._replace(label=only(texts, "the label"))
 
 
 def _of_json(contents: bytes, columns: Columns, image: str) -> Notes:
