@@ -82,6 +82,79 @@ MUTANTS = (
     Mutant(
         "data/sources/tables/coco.py", "np.where(low == high, high, -1)", "high", "data/sources/tables/test_coco.py"
     ),
+    # What a file states twice, and what its values mean.
+    Mutant(
+        "data/sources/packed/examples.py",
+        "only(getattr(features[name], kind).value, name)",
+        "next(iter(getattr(features[name], kind).value), None)",
+        "data/sources/test_only.py",
+    ),
+    Mutant(
+        "data/sources/packed/examples.py",
+        "edge.float_list.value or edge.int64_list.value",
+        "edge.float_list.value",
+        "data/sources/test_boxes_alike.py",
+    ),
+    Mutant(
+        "data/sources/packed/tfrecords.py",
+        'if not in_pixels(parsed.boxes, "auto", lambda _: name):',
+        "if True:",
+        "data/sources/test_boxes_alike.py",
+    ),
+    Mutant(
+        "data/sources/packed/webdataset.py",
+        'only(with_boxes, "boxes", remedy) or ""',
+        '(with_boxes or [""])[-1]',
+        "data/sources/test_only.py",
+    ),
+    Mutant(
+        "data/sources/packed/webdataset.py",
+        "sorted(parts[False] & parts[True])",
+        "sorted(parts[False] & {*()})",
+        "data/sources/test_only.py",
+    ),
+    Mutant(
+        "data/sources/tables/columns.py",
+        "if same is not None and not same.all():",
+        "if False:",
+        "data/sources/test_only.py data/sources/tables/test_columns.py",
+    ),
+    Mutant(
+        "data/sources/tables/formats.py",
+        "newlines_in_values=True",
+        "newlines_in_values=False",
+        "data/sources/test_only.py",
+    ),
+    Mutant(
+        "data/sources/catalogs.py",
+        "if 2 * len(swapped) > len(rows.boxes):",
+        "if False:",
+        "data/sources/test_boxes_alike.py",
+    ),
+    Mutant(
+        "data/catalog/labels.py",
+        'unicodedata.normalize("NFC", name)',
+        "name",
+        "data/sources/test_only.py",
+    ),
+    Mutant(
+        "data/annotations/voc.py",
+        "if texts.setdefault(tag, text) != text:",
+        "if texts.setdefault(tag, text) is None:",
+        "data/annotations/test_voc.py",
+    ),
+    Mutant(
+        "data/annotations/masks.py",
+        "if picture.mode ==",
+        "if False and picture.mode ==",
+        "data/annotations/test_masks.py",
+    ),
+    Mutant(
+        "data/images/by_pillow.py",
+        "Image.Image.getexif(image)",
+        "Image.Exif()",
+        "data/images/test_by_pillow.py",
+    ),
     # Caches.
     Mutant("data/sources/cache.py", "for kind in KINDS:", "for kind in KINDS[:1]:", "data/sources/test_cache.py"),
     Mutant(

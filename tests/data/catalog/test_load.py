@@ -40,7 +40,9 @@ def test_every_image_has_its_own_label_and_xml(sample: SampleData, tmp_path: Pat
 
 def test_a_list_with_labels_is_called_one_and_the_command_makes_a_table_of_it(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("a/1 x.jpg 0\nb/2.JPEG\t17\n")
-    with pytest.raises(ConfigError, match=r"train\.txt has a label after each path, as Caffe's lists and CSVs have") as caught:
+    with pytest.raises(
+        ConfigError, match=r"train\.txt has a label after each path, as Caffe's lists and CSVs have"
+    ) as caught:
         read_lists(tmp_path / "train.txt")
     command = str(caught.value).partition("make a table of it, ")[2].partition(", and set")[0]
     subprocess.run(command, shell=True, check=True)
