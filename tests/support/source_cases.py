@@ -172,9 +172,15 @@ def _tfrecord(data: Written, split: str, chosen: list[Sample]) -> None:
     with tf.io.TFRecordWriter(str(data.root / f"data/{name}-00000-of-00001")) as writer:
         for sample in chosen:
             label = NAMES.index(sample.label) if sample.label else -1
-            boxes = np.float32(sample.boxes)[:, [1, 0, 3, 2]] / np.float32([HEIGHT, WIDTH] * 2)
+            boxes = np.float32(sample.boxes)[:, [1, 0, 3, 2]]
+            boxes = boxes if data.unsized else boxes / np.float32([HEIGHT, WIDTH] * 2)
             about = Header(HEIGHT, WIDTH, 3, "JPEG"), f"{sample.name}.jpg", label, sample.label, sample.label
-            writer.write(serialized(Example(sample.file, *about, boxes, np.full(len(boxes), label))))
+            example = tf.train.Example.FromString(
+                serialized(Example(sample.file, *about, boxes, np.full(len(boxes), label)))
+            )
+            for side in ("height", "width") if sample.name == data.unsized else ():
+                del example.features.feature[f"image/{side}"]
+            writer.write(example.SerializeToString())
 
 
 def _packed(data: Written, split: str, chosen: list[Sample]) -> None:
