@@ -174,7 +174,8 @@ def _names(table: pa.Table, columns: Columns, path: Path, stored: bool) -> list[
 
 def path_form(text: str) -> str:
     """Returns a path as lists have it: without blanks around it, and without a dot for the folder that it is in."""
-    return re.sub(r"^(\./+)+", "", text.strip())
+    text = text.strip()
+    return re.sub(r"^(\./+)+", "", text) if text.startswith("./") else text
 
 
 def _check_struct(table: pa.Table, columns: Columns, path: Path, texts: Sequence[str | None]) -> None:
