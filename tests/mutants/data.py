@@ -52,7 +52,7 @@ MUTANTS = (
     Mutant("data/catalog/splits.py", "if name not in used:", "if not used:", "data/catalog/test_splits.py"),
     Mutant(
         "data/sources/data_files.py",
-        "return FilesOf(without(files.train), [], left_out)",
+        "return FilesOf(_without(others, files.train), [], left_out)",
         "return FilesOf(files.train, [], left_out)",
         "data/sources/test_trees.py",
     ),

@@ -2,11 +2,12 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from tfpipe.config import Remote
+from tfpipe.data.catalog.paths import is_url
 from tfpipe.data.catalog.splits import Role, sorted_files
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, as_path
 from tfpipe.data.sources.source import BaseSource
@@ -83,22 +84,17 @@ class DataFiles(BaseSource):
         return name.lower().endswith(self.suffixes) and not name.endswith(INDEX)
 
     def sorted_files(self, split: str) -> FilesOf:
-        """Returns the files at `test_path` if it holds `split`, else at `path`, without those that are test data."""
+        """Returns the files at `test_path` if it holds `split`, else those at `path` that `test_path` does not name."""
         source, remote = self.about, self.config.remote
         assert source.path is not None, "the config is checked"
         if source.test_path is None:
             return files_at(source.path, "both", remote, self.is_data)
-        test = files_at(source.test_path, "test", remote, self.is_data)
         if split == "test":
-            return test
+            return files_at(source.test_path, "test", remote, self.is_data)
         files = files_at(source.path, "train", remote, self.is_data)
-        others = set(map(_real, test.test)) if _real(source.path) != _real(source.test_path) else set()
-
-        def without(paths: Sequence[AnyPath]) -> list[AnyPath]:
-            return [path for path in paths if _real(path) not in others]
-
-        left_out = {reason: rest for reason, paths in files.left_out.items() if (rest := without(paths))}
-        return FilesOf(without(files.train), [], left_out)
+        others = set(map(_real, expanded(str(source.test_path)))) - {_real(source.path)}
+        left_out = {reason: _without(others, paths) for reason, paths in files.left_out.items()}
+        return FilesOf(_without(others, files.train), [], left_out)
 
     def split_files(self, split: str) -> Sequence[AnyPath]:
         """Returns the files of a split by their names, sorted; none if there is none."""
@@ -139,5 +135,10 @@ class DataFiles(BaseSource):
         return ledger
 
 
+def _without(others: Collection[str], paths: Sequence[AnyPath]) -> list[AnyPath]:
+    return [path for path in paths if _real(path) not in others]
+
+
 def _real(path: AnyPath | str) -> str:
-    return str(path) if isinstance(path, UrlPath | str) else os.path.realpath(path)
+    """Returns a path with its links resolved, or a URL."""
+    return str(path) if is_url(str(path)) else os.path.realpath(str(path))
