@@ -84,7 +84,9 @@ def by_tfpipe(config: Any, clock: Any, images: np.ndarray, labels: np.ndarray) -
     def from_memory(model: Any) -> Any:
         if model.positions is None:
             take(model)  # the positions of a batch
-        return model.meter.take(lambda: batches[model.meter.steps % BATCHES])
+        model.meter.wait()
+        model.meter.take()
+        return batches[model.meter.steps % BATCHES]
 
     RunModel.take = from_memory
     loop.make_callbacks = lambda *parts: [clock, *callbacks_of(*parts)]

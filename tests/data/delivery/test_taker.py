@@ -4,13 +4,18 @@ import gc
 import math
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from tfpipe import TfpipeError
+from tfpipe import Stream, TfpipeError
 from tfpipe.data.batch import Batch
+from tfpipe.data.delivery.delivery import Delivery
 from tfpipe.data.delivery.taker import Taker
+from tfpipe.data.order.progress import Progress
+from tfpipe.data.runtime.meter import Meter
 
 
 class Source(Iterator[Batch]):
@@ -56,6 +61,23 @@ def test_as_many_are_taken_ahead_as_asked_for_and_in_order() -> None:
     assert [taker.peek(number).batch.data for number in (2, 3, 4)] == [20, 30, 40]
     taker.close()
     assert source.taken <= 6
+
+
+def test_a_meter_counts_no_build_as_the_wait_for_the_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    built, meter, source = Taker.wait_until_built, Meter(), Source(lambda _: None)
+    opened: list[object] = []
+
+    def wait_until_built(taker: Taker) -> None:
+        opened.append(meter.open)
+        built(taker)
+
+    monkeypatch.setattr(Taker, "wait_until_built", wait_until_built)
+    progress = Progress(Stream.start(1), 0)
+    nothing: Any = Mock()
+    delivery = Delivery(lambda _: Taker(source, 1), progress, nothing, meter)
+    assert delivery.take(lambda batch: batch.data, []) == 1
+    assert opened[0] is None and meter.open is not None
+    delivery.release()
 
 
 def test_a_wait_ends_with_its_taker_unless_storage_hangs() -> None:

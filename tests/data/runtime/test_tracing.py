@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tfpipe import World
+from tfpipe.data.runtime.recording import TracedBatch
 from tfpipe.data.runtime.tracing import Tracer, Window, trace_folder
 from tfpipe.tools.report.trace import find_trace, read_trace
 
@@ -28,6 +30,16 @@ def test_a_trace_holds_the_steps_of_its_window(tmp_path: Path) -> None:
     tracer.close()
     assert [step.number for step in read_trace(find_trace(tmp_path)).steps] == [2, 3, 4]
     assert tracer.steps == 9
+
+
+def test_a_steps_wait_is_that_of_its_record(tmp_path: Path) -> None:
+    """The thread that waits takes no batch itself, so that the profiler does not see its wait."""
+    tracer = Tracer(tmp_path, Window(0, 3))
+    for number in range(3):
+        tracer.begin()
+        times_s = (100.0, 100.0, 100.0 + number, 103.0, 0.0)
+        tracer.end(TracedBatch(number, *times_s, np.zeros((1, 2), np.int64)))
+    assert [step.wait_s for step in read_trace(find_trace(tmp_path)).steps] == [0, 1, 2]
 
 
 def test_what_ends_early_leaves_a_shorter_trace(tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ class Delivery:
         if before.ended:
             raise StopIteration
         taker = self.opened()
+        taker.wait_until_built()  # no batch's wait: the first batch's file would seem to take as long
         self.meter.wait()
         answer = taker.peek(before.given.step + 1)
         if answer is None:

@@ -90,9 +90,13 @@ class Taker:
         if ahead:
             self._asked.put(first + ahead - 1)
 
+    def wait_until_built(self) -> None:
+        """Waits until the pipeline is built, or could not be."""
+        self._built.wait()
+
     def failure(self) -> BaseException | None:
         """Waits until the pipeline is built, and returns None, or the error of building it."""
-        self._built.wait()
+        self.wait_until_built()
         answer = self.peek(0) if self.batches.iterator is None else None
         return None if answer is None else answer.error
 
@@ -104,7 +108,7 @@ class Taker:
         while self._kept and self._kept[0].number < number:
             self._kept.popleft()
         if not self._kept:
-            self._built.wait()
+            self.wait_until_built()
             self._asked.put(number + self._ahead)
             try:
                 self._receive(self._limit_s)

@@ -130,7 +130,10 @@ def read_trace(path: Path) -> Trace:
             name = f"{plane.name.removeprefix(DEVICE)} {line.name}" if on_device else f"{line.name} {number}"
             # Threads may share a name. Of events that begin together, the longest comes first: it contains the others.
             (devices if on_device else lines)[name] = sorted(events, key=lambda event: (event.start, -event.end))
-    steps = _steps(lines)
+    recording = read_recording(path.parent) or UNRECORDED
+    waits = {batch.number: batch.wait_s for batch in recording.batches}
+    # The profiler sees a wait only where the thread that steps takes the batches itself, as in other programs.
+    steps = [step._replace(wait_s=waits.get(step.number, step.wait_s)) for step in _steps(lines)]
     if not steps:
         raise ConfigError(f"{path} marks no step; record it with --profile of train.py or of tfpipe bench")
     begin_s, end_s = steps[0].start_s, steps[-1].start_s + steps[-1].seconds
@@ -154,7 +157,7 @@ def read_trace(path: Path) -> Trace:
         shifted(span for span, _ in work),
         shifted(kernels),
         started_ns and started_ns + round(1e9 * begin_s),
-        read_recording(path.parent) or UNRECORDED,
+        recording,
     )
 
 

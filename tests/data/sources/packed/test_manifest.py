@@ -26,7 +26,7 @@ from tests.support.images import decoded, encoded, of_jfif_2
 from tests.support.packs import config_of, packed
 from tests.support.ranks import Ranks
 from tests.support.sample import SampleData
-from tfpipe import Config, Cursor, Stream, World, build_dataset
+from tfpipe import Cursor, Stream, World, build_dataset
 from tfpipe.config import make_config
 from tfpipe.data.annotations.cleaning import Boxes
 from tfpipe.data.catalog import table
@@ -221,8 +221,9 @@ def test_each_crop_is_fetched_exactly_where_the_stream_has_it(data: st.DataObjec
         split = numbered(counts, Path(folder), by_box)
         size = min(size, split.catalog.samples)
         how = {"crop_image_size": [1, 1], "batch_size": data.draw(st.integers(1, 9)), "scope": scope}
-        config = Config.model_validate_json(json.dumps({"data": {"train_filelist": "none", **how}}))
-        order = replace(split, config=config.data).order
+        config = make_config({"data": {"source": {"kind": "packed", "path": folder}, **how}})
+        split = replace(split, config=config.data)
+        order = split.order
         per_sample = np.ones(split.catalog.samples, int) if by_box else counts
         stream = Stream.start(size)
         steps = data.draw(st.integers(0, 6))
