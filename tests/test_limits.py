@@ -42,8 +42,8 @@ PLANTED = {
         f"{ASKED}: {MOST[ASKED] + 1}, more than",
     ),
     "the first of several": (
-        {"data/sources/a.py": "x = values[0]\ny = next(iter(values))\n" * (FIRSTS[1] // 2 + 1)},
-        f"{FIRSTS[1] + 2} times the first of several, more than {FIRSTS[1]}:\n  tfpipe/data/sources/a.py:1\n",
+        {"data/sources/a.py": "y = next(iter(values))\n" + "x = values[0]\n" * FIRSTS[1]},
+        f"{FIRSTS[1] + 1} times the first of several, more than {FIRSTS[1]}:\n  tfpipe/data/sources/a.py:1\n",
     ),
     "a circle for a type checker": (
         {

@@ -101,9 +101,10 @@ def checked_classes(names: Sequence[str], config: DataConfig, source: str) -> tu
         raise ConfigError(f"no class {source}")
     for name in filter(UNUSABLE.search, names):
         raise ConfigError(f"the class {name!a} {source} {fault(name)}: rename it")
-    twice = _first_repeated(list(map(name_form, names)))
+    # `tfpipe check` tells of those that differ by blanks or case, which no system changes on its way.
+    twice = _first_repeated([unicodedata.normalize("NFC", name) for name in names])
     if twice is not None:
-        spelt = sorted({ascii(name) for name in names if name_form(name) == twice})
+        spelt = sorted({ascii(name) for name in names if unicodedata.normalize("NFC", name) == twice})
         hint = f", as {' and '.join(spelt)}: give both one name" if len(spelt) > 1 else ""
         raise ConfigError(f'the class "{twice}" is there twice {source}{hint}')
     check_count(len(names), config, source)
