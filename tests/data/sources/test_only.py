@@ -2,6 +2,7 @@
 
 import json
 import unicodedata
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,19 @@ def parquet(folder: Path, **columns: Any) -> Path:
 def tar(folder: Path, files: dict[str, bytes], name: str = "t.tar") -> Path:
     (folder / name).write_bytes(tar_bytes(files))
     return folder / name
+
+
+def zipped(folder: Path, files: dict[bytes, bytes]) -> Path:
+    """Writes a zip file whose names are in a code page that it does not state."""
+    path = folder / "t.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for number, (name, contents) in enumerate(files.items()):
+            archive.writestr(f"{number}".zfill(len(name)), contents)
+    packed = path.read_bytes()
+    for number, name in enumerate(files):
+        packed = packed.replace(f"{number}".zfill(len(name)).encode(), name)
+    path.write_bytes(packed)
+    return path
 
 
 def records(folder: Path, compression: str = "", **features: list) -> Path:
@@ -138,6 +152,22 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "a list with a label after a comma": (
         lambda at: text(at, "l.txt", "/x/a.jpg,0\n/x/b.jpg,1\n"),
         r"has a label after each path, .* make a table of it, sed -E",
+    ),
+    "a list with a word after the path": (
+        lambda at: text(at, "l.txt", "/x/a.jpg puppy\n/x/b.PNG kitten\n"),
+        r"has a label after each path, .* make a table of it, sed -E",
+    ),
+    "a CSV of semicolons": (
+        lambda at: text(at, "t.csv", "path;label\na.jpg;a\n"),
+        r"has one column, 'path;label', whose values ';' separates; accepted: commas",
+    ),
+    "records whose labels count from 0": (
+        lambda at: records(at, image_encoded=[IMAGE], image_class_label=[0]),
+        r"have a label that is no class, .* counts from 1, and 0 stands for the background: add 1",
+    ),
+    "a zip file of another code page": (
+        lambda at: zipped(at, {b"\xb9\xb7/1.jpg": IMAGE, b"\xc3\xa8/2.jpg": IMAGE}),
+        r"a drawn line of code page 437: it is in another code page, .* unzip -O GBK",
     ),
     "LVIS": (lambda at: text(at, "l.json", json.dumps(LVIS)), r"coco_url and no file_name, as LVIS' have: add"),
     "image_info": (

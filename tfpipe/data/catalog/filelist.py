@@ -10,7 +10,7 @@ import numpy as np
 
 from tfpipe.config import DataConfig, WeightedList
 from tfpipe.config.section import NETRC
-from tfpipe.data.catalog.class_folders import LABELLED, NO_IMAGE, has_image, read_folder
+from tfpipe.data.catalog.class_folders import LABELLED, NO_IMAGE, SUFFIXES, has_image, read_folder
 from tfpipe.data.catalog.labels import folder_of
 from tfpipe.data.catalog.paths import FileList, is_url, packed
 from tfpipe.data.catalog.splits import FolderRule
@@ -26,8 +26,9 @@ from tfpipe.util.progress import progress
 
 # Characters of lines read at a time.
 CHUNK_CHARS = 2**18
-# A line of a list that has a label after the path; and the first lines, which tell whether all have.
-PATH_AND_LABEL, FIRST = re.compile(r"\.\w{3,4}[ \t,]+\d+$", re.ASCII), 100
+# A line of a list that has a label after the path, a word without a dot; the first lines tell whether all have one.
+PATH_AND_LABEL = re.compile(rf"(?:{'|'.join(map(re.escape, SUFFIXES))})[ \t,]+[^\s,/.]+$", re.IGNORECASE)
+FIRST = 100
 # Python reads a byte of a file's name that is not UTF-8 as a surrogate.
 BREAKS_A_LINE = re.compile("[\r\n\ud800-\udfff]")
 LIST = "the filelist "
@@ -172,8 +173,9 @@ def _read_list(path: Path, show: bool) -> FileList:
     if all(PATH_AND_LABEL.search(paths[number]) for number in range(min(len(paths), FIRST))):
         raise ConfigError(
             f"the filelist {path} has a label after each path, as Caffe's lists and CSVs have, e.g. {paths[0]!r}: make "
-            f"""a table of it, sed -E -e 's/(.*[^[:blank:],])[[:blank:],]+([0-9]+)$/"\\1",\\2/' -e '1i path,label' """
-            f'{path} > {path.with_suffix(".csv")}, and set data.source to {{"kind": "table", "path": that table}}'
+            f"""a table of it, sed -E -e 's/(.*[^[:blank:],])[[:blank:],]+([^[:blank:],]+)$/"\\1",\\2/' """
+            f"-e '1i path,label' {path} > {path.with_suffix('.csv')}, and set data.source to "
+            f'{{"kind": "table", "path": that table}}'
         )
     return paths
 

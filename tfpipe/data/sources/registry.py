@@ -94,7 +94,8 @@ def check_targets(split: Split) -> None:
             "column of paths in a table of paths"
         )
     if kind in OF_OBJECTS and (catalog.boxes is None or not len(catalog.boxes.labels)):
+        left_out = "".join(f"; not used: {text}" for text in catalog.ledger.texts)
         raise ConfigError(
-            f"{name} has no {catalog.split} image with a box of a known class: see data.annotations and data.layout, "
-            "or the columns of a table"
+            f"{name} has no {catalog.split} image with a box of a known class{left_out}: see data.annotations and "
+            "data.layout, or the columns of a table"
         )

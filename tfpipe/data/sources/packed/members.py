@@ -5,6 +5,7 @@ Headers of tar files are read in C while they are ordinary, and by tarfile other
 
 import io
 import os
+import re
 import struct
 import tarfile
 import zipfile
@@ -41,6 +42,10 @@ ENCRYPTED, UTF8, IN_64_BITS = 1, 0x800, 0xFFFF
 LOCAL, EXTRA_NAME, NAME_IN_UTF8 = struct.Struct("<4s22xHH"), struct.Struct("<HHBL"), 0x7075
 # Of other methods, for messages (4.4.5).
 NAMES = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz", 98: "ppmd"}
+
+
+# Drawn lines, which code page 437 has where other code pages have letters.
+LINES = re.compile("[\u2500-\u259f]")
 
 
 class Member(NamedTuple):
@@ -179,6 +184,11 @@ def zip_members(file: IO[bytes], size: int, ledger: Ledger) -> Iterator[Member]:
     for entry in entries:
         raw = entry.orig_filename.encode("utf-8" if entry.flag_bits & UTF8 else "cp437")
         name = _name_of(raw, entry)
+        if lines := LINES.search(name):
+            raise ValueError(
+                f"the name {name} has {lines[0]}, a drawn line of code page 437: it is in another code page, which the "
+                "archive does not state; unpack it, e.g. with unzip -O GBK, or write it again with names in UTF-8"
+            )
         # The contents of a link are the path of another file.
         if entry.create_system in (UNIX, MACOS) and entry.external_attr >> 28 == LINK:
             ledger.add("links", name)

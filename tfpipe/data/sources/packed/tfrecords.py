@@ -95,10 +95,12 @@ def _labels(rows: Rows, classes: tuple[str, ...], folder: str) -> np.ndarray:
     unknown = np.flatnonzero((labels < 0) | (labels >= len(classes)))
     if unknown.size:
         first = int(unknown[0])
+        from_0 = not numbers[unknown].all()
+        hint = "image/class/label counts from 1, and 0 stands for the background: add 1; or " if from_0 else ""
         raise ConfigError(
             f"{unknown.size} of {len(labels)} records in {folder} have a label that is no class, e.g. "
             f'{rows.names[first]}: "{rows.labels.text(first) or ""}", {numbers[first]}; the {len(classes)} classes are '
-            f"{', '.join(classes[:3])} ...; set data.classes to a list or file of all of them"
+            f"{', '.join(classes[:3])} ...; {hint}set data.classes to a list or file of all of them"
         )
     return labels
 

@@ -10,6 +10,9 @@ import pyarrow.compute as pc
 
 from tfpipe.errors import ConfigError
 
+# What separates values in files that are called CSV.
+SEPARATORS = (";", "\t", "|")
+
 
 class Column(NamedTuple):
     """A column of a table, or the values within its lists."""
@@ -111,6 +114,13 @@ def missing(table: pa.Table, path: Path, key: str, name: str) -> ConfigError:
     kind = find(table, name)
     if kind is not None:
         return ConfigError(f'{path}: the column "{name}" must hold texts; received {kind.type}')
+    head = "".join(table.column_names) if len(table.column_names) == 1 else ""
+    separator = next((each for each in SEPARATORS if each in head), None)
+    if separator is not None:
+        return ConfigError(
+            f"{path} has one column, {head!r}, whose values {separator!r} separates; accepted: "
+            "commas in a .csv and tabs in a .tsv: write it again, or name it .tsv if they are tabs"
+        )
     return ConfigError(
         f'{path} has no column "{name}", but {", ".join(table.column_names)}: set data.source.columns.{key}, in '
         f'tfpipe.load columns={{"{key}": NAME}}'
