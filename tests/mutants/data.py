@@ -133,8 +133,8 @@ MUTANTS = (
     ),
     Mutant(
         "data/catalog/labels.py",
-        'unicodedata.normalize("NFC", name)',
-        "name",
+        'BLANKS.sub("", unicodedata.normalize("NFC", name))',
+        'BLANKS.sub("", name)',
         "data/sources/test_only.py",
     ),
     Mutant(
