@@ -114,7 +114,8 @@ class HandingOut(Loader):
 
     def _finished(self, batch: Any) -> Any:
         if not isinstance(batch.positions, tf.TensorSpec):
-            self.handed[self.step] = batch.positions.numpy(), keys_of(batch.data[0])
+            # The position moves last, once the batch is finished.
+            self.handed[self.step + 1] = batch.positions.numpy(), keys_of(batch.data[0])
         return super()._finished(batch)
 
 
