@@ -85,8 +85,8 @@ MUTANTS = (
     # What a file states twice, and what its values mean.
     Mutant(
         "data/sources/packed/examples.py",
-        "only(getattr(features[name], kind).value, name)",
-        "next(iter(getattr(features[name], kind).value), None)",
+        'only(getattr(features[name], f"{kind}_list").value, name)',
+        'next(iter(getattr(features[name], f"{kind}_list").value), None)',
         "data/sources/test_only.py",
     ),
     Mutant(
@@ -97,7 +97,7 @@ MUTANTS = (
     ),
     Mutant(
         "data/sources/packed/tfrecords.py",
-        'if not in_pixels(parsed.boxes, "auto", lambda _: name):',
+        'if not in_pixels(rows.boxes, "auto", lambda box: rows.names[int(rows.box_images[box])]):',
         "if True:",
         "data/sources/test_boxes_alike.py",
     ),

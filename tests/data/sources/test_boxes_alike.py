@@ -192,6 +192,12 @@ def test_boxes_in_memory_pass_them_too(tmp_path: Path, name: str) -> None:
     assert {reason: count for reason, (count, _) in catalog.ledger.counts.items()} == case.left_out
 
 
+def test_a_box_of_the_first_pixel_has_the_unit_of_its_shards_others(tmp_path: Path) -> None:
+    """A record alone would say that it is the whole image."""
+    found = outcome(records_of(tmp_path, [[[0, 0, 1, 1]], [[5, 5, 15, 30]]]))
+    assert not isinstance(found, str) and np.allclose(found[0], [[0, 0, 1, 1], [5, 5, 15, 30]], atol=0.01)
+
+
 def test_units_that_contradict_are_refused_in_every_source(tmp_path: Path) -> None:
     both = [[[0.1, 0.1, 0.5, 0.5], [2, 4, 10, 20]], [[5, 5, 15, 30]]]
     for name, write in SOURCES.items():

@@ -111,7 +111,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
     ),
     "sizes of one image": (
         lambda at: text(at, "t.csv", f"{EDGES},width,height\na.jpg,a,1,1,9,9,40,20\na.jpg,a,2,2,9,9,41,20\n"),
-        r"row 1 of .*a\.jpg has another width or height than its row 0",
+        r"row 1 of .*a\.jpg has another width or height than row 0 of .*a\.jpg",
     ),
     "boxes and edges": (
         lambda at: parquet(at, path=["a.jpg"], label=["a"], boxes=[[[0, 0, 1, 1]]], **{side: [0] for side in SIDES}),
@@ -216,6 +216,19 @@ def test_a_path_with_blanks_or_a_dot_is_the_plain_one(tmp_path: Path) -> None:
         tmp_path, "t.csv", f"{EDGES}\n im/0.jpg,a,1,1,9,9\n./im/0.jpg,a,2,2,9,9\nim/0.jpg,a,3,3,9,9\nim/1.jpg,b,,,,\n"
     )
     assert len(load(table, crop="full")) == 2
+
+
+@pytest.mark.parametrize("ending", ["txt", "seg.png", "npy"])
+def test_members_that_are_not_read_may_lie_apart(tmp_path: Path, ending: str) -> None:
+    files = {"1.jpg": IMAGE, "2.jpg": IMAGE, f"1.{ending}": b"x", f"2.{ending}": b"x"}
+    loader = load(tar(tmp_path, files), kind="webdataset", targets="none")
+    assert len(loader) == 2 and sum(count for count, _ in loader.catalog.ledger.counts.values()) >= 2
+
+
+def test_a_feature_of_another_type_is_as_none(tmp_path: Path) -> None:
+    about = {"image_height": [b"tall"], "image_filename": [7], "image_class_synset": [b"n01440764"]}
+    loader = load(records(tmp_path, image_encoded=[IMAGE], image_class_label=[1], **about), classes=["n01440764"])
+    assert len(loader) == 1
 
 
 def test_a_tar_of_class_folders_with_a_licence_is_one(tmp_path: Path) -> None:

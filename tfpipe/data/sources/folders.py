@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from tfpipe.data.catalog.class_folders import FolderList, chosen_below, has_image, images_below
 from tfpipe.data.catalog.labels import class_table, image_labels, in_test_share
-from tfpipe.data.catalog.splits import FolderRule, said
+from tfpipe.data.catalog.splits import FolderRule, Role, said
 from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders, paths_table, table_paths
 from tfpipe.data.sources.catalogs import apply_settings, images_catalog
 from tfpipe.data.sources.data_files import check_split
@@ -119,13 +119,16 @@ class Folders(BaseSource):
             )
         raise ConfigError(f"no image below {root}; expected class folders: {root}/CLASS/*.jpg; it holds {contents}")
 
+    def _rule(self, split: str) -> FolderRule:
+        role: Role = "both" if self.test_path is None else "train" if split == "train" else "test"
+        return FolderRule.of(self.config, role)
+
     def _choose(self, split: str) -> FolderList:
         """Lists a split's folder, and chooses the images of the split; with `test_share`, by a share of each class."""
         root, share = self._root_of(split), self.about.test_share
         images, others = self._listing if root == self.root else self._list(root)
         apart, kept = self.test_path is not None, "train" if share is not None else split
-        rule = FolderRule.of(self.config, ("train" if split == "train" else "test") if apart else "both")
-        chosen = chosen_below(str(root), images, kept, rule)
+        chosen = chosen_below(str(root), images, kept, self._rule(split))
         ledger = Ledger(others.counts)
         ledger.update(chosen.ledger)
         if chosen.paths and split == "test" and not apart:
@@ -171,8 +174,7 @@ class Folders(BaseSource):
         settings = {
             "folder": str(folder),
             "folders in it": world.from_rank0(lambda: class_folders_at(folder)),
-            "data.class_level": config.class_level,
-            "labels in a file": config.label_file_for(split) is not None,
+            "the rule": self._rule(split)._asdict(),
             "data.source.test_path": str(self.test_path),
             "data.source.test_share": about.test_share,
             "data.source.test_seed": about.test_seed,

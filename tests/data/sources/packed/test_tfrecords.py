@@ -142,7 +142,7 @@ def test_they_are_scanned_once(
     """And again if a shard has changed, which is logged; in data.index where that is set."""
     scanned = []
     scan = module._scan_shard
-    monkeypatch.setattr(module, "_scan_shard", lambda path, size: scanned.append(path.name) or scan(path, size))
+    monkeypatch.setattr(module, "_scan_shard", lambda path, *how: scanned.append(path.name) or scan(path, *how))
     config = config_of(sample, tmp_path, "tfrecord", records)
     first = load_split(config.data, "train", World()).catalog
     assert len(scanned) == 4 and len(list(records.glob("train.catalog/tfrecord-*"))) == 1

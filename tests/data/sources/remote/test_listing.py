@@ -91,9 +91,12 @@ def test_a_bucket_is_listed_once_until_a_class_is_added(
         f"{url} was listed 0.0 hours ago; new images of classes that are there come after deleting {tmp_path}/index/tr"
         in caplog.text
     )
+    # Without labels other images are chosen, which is another list.
+    unlabelled = config.model_copy(update={"targets": config.targets.model_copy(update={"kind": "none"})})
+    assert len(load_split(unlabelled, "train", World()).catalog) >= 18 and len(listed) == 2
     file = (root / "val/cat/0.jpg").read_bytes()
     fsspec.filesystem("memory").pipe_file(f"/{BUCKET}/train/bird/0.jpg", file)
-    assert load_split(config, "train", World()).catalog.classes == ("a dog", "bird", "cat", "wild") and len(listed) == 2
+    assert load_split(config, "train", World()).catalog.classes == ("a dog", "bird", "cat", "wild") and len(listed) == 3
 
 
 def test_what_cannot_be_used_is_named(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

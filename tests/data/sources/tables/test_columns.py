@@ -210,7 +210,7 @@ def test_further_columns_of_a_row_a_box_are_those_of_the_image(tmp_path: Path) -
     side = values["side"]
     assert values["id"].tolist() == [5, 6, 7] and bytes(side.text) == b"left\nup\ndown\n"
     table.write_text(table.read_text().replace("left", "right", 1))
-    with pytest.raises(ConfigError, match=r"row 1 of .*, a has another side than its row 0: the rows"):
+    with pytest.raises(ConfigError, match=r"row 1 of .*, a has another side than row 0 of .*, a: the rows"):
         load_split(make_config({"data": {"source": source}}).data, "train", World())
 
 

@@ -73,7 +73,7 @@ class Parsed(NamedTuple):
     synset: str  # "" if it has none
     boxes: np.ndarray  # float32 [k, 4]: ymin, xmin, ymax, xmax, as stored
     box_labels: list[int]  # from 1; the image's label if the boxes have none
-    size: tuple[float, float]  # height and width, 0 if not stated
+    size: tuple[int, int]  # height and width, 0 if not stated
 
 
 def parse_example(data: bytes) -> Parsed:
@@ -86,17 +86,16 @@ def parse_example(data: bytes) -> Parsed:
     except DecodeError as error:
         raise ValueError("it is no tf.train.Example") from error
 
-    def value(name: str) -> Any:
-        kind = features[name].WhichOneof("kind") if name in features else None
-        return None if kind is None else only(getattr(features[name], kind).value, name)
+    def value(name: str, kind: str) -> Any:
+        return only(getattr(features[name], f"{kind}_list").value, name) if name in features else None
 
     def text(name: str) -> str:
-        return (value(name) or b"").decode()
+        return (value(name, "bytes") or b"").decode()
 
-    contents = value("image/encoded")
+    contents = value("image/encoded", "bytes")
     if not contents:
         raise ValueError(f"it has no image/encoded, but {', '.join(sorted(features)) or 'nothing'}")
-    label = int(value("image/class/label") or 0)
+    label = value("image/class/label", "int64") or 0
     numbers = [features[f"image/object/bbox/{edge}"] for edge in EDGES]
     edges = [edge.float_list.value or edge.int64_list.value for edge in numbers]
     if len({len(values) for values in edges}) > 1:
@@ -105,5 +104,5 @@ def parse_example(data: bytes) -> Parsed:
     if len(box_labels) != len(edges[0]):
         box_labels = [label] * len(edges[0])
     boxes = np.array(edges, np.float32).T.reshape(-1, 4)
-    size = float(value("image/height") or 0), float(value("image/width") or 0)
+    size = value("image/height", "int64") or 0, value("image/width", "int64") or 0
     return Parsed(contents, text("image/filename"), label, text("image/class/synset"), boxes, box_labels, size)

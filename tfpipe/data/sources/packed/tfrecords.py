@@ -14,12 +14,11 @@ from tensorflow.python.lib.io.tf_record import tf_record_random_reader
 from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.catalogs import Classes, catalog_of
 from tfpipe.data.sources.data_files import RECORDS
-from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, parse_example
+from tfpipe.data.sources.packed.examples import HEAD, TAIL, parse_example
 from tfpipe.data.sources.packed.manifest import PREFIX
-from tfpipe.data.sources.packed.members import Member
+from tfpipe.data.sources.packed.members import Member, size_of
 from tfpipe.data.sources.packed.scan import ScannedSource, rows_of
 from tfpipe.data.sources.packed.shards import COPY_AGAIN, Shards
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, open_file
@@ -57,7 +56,7 @@ class TfRecords(ScannedSource):
         return shards
 
     def scan(self, path: AnyPath, size: int, ledger: Ledger) -> Rows:
-        return _scan_shard(path, size)
+        return _scan_shard(path, size, self.config.turn)
 
     def load(self, split: str, world: World) -> tuple[Catalog, Shards]:
         """Loads a split from a scan of its records.
@@ -105,7 +104,8 @@ def _labels(rows: Rows, classes: tuple[str, ...], folder: str) -> np.ndarray:
     return labels
 
 
-def _scan_shard(path: AnyPath, size: int) -> Rows:
+def _scan_shard(path: AnyPath, size: int, turn: bool = False) -> Rows:
+    """Returns the images of a shard, whose boxes are all relative or all in pixels; `turn` is as of size_of."""
     images, labels, numbers, sizes = list[Member](), list[str | None](), list[int](), list[Sequence[float]]()
     objects = list[tuple[int, np.ndarray, Sequence[str | None]]]()
     try:
@@ -116,19 +116,16 @@ def _scan_shard(path: AnyPath, size: int) -> Rows:
             objects.append((count, parsed.boxes, box_labels))
             labels.append(parsed.synset or None)
             numbers.append(parsed.label)
-            sizes.append(_size(parsed, name))
+            sizes.append(parsed.size)
             images.append(Member(name, start + data.index(parsed.contents), len(parsed.contents)))
     except ValueError as error:
         raise ValueError(f"record {len(images)}: {error}") from error
     stated = np.array(sizes, np.float32).reshape(-1, 2)
-    return rows_of(path, images, labels, objects, stated, {"number": np.array(numbers, np.int64)})
-
-
-def _size(parsed: Parsed, name: str) -> Sequence[float]:
-    """Returns the height and width that a record's boxes are divided by: 1 if they are relative, else the image's."""
-    if not in_pixels(parsed.boxes, "auto", lambda _: name):
-        return 1.0, 1.0
-    return parsed.size if min(parsed.size) >= 1 else header_of(parsed.contents, name)[:2]
+    rows = rows_of(path, images, labels, objects, stated, {"number": np.array(numbers, np.int64)})
+    if not in_pixels(rows.boxes, "auto", lambda box: rows.names[int(rows.box_images[box])]):
+        return rows._replace(sizes=np.ones_like(stated))
+    with open_file(path) as file:
+        return rows.measured(lambda items: [size_of(file, images[item], turn) for item in items])
 
 
 def _records(path: AnyPath, size: int) -> Iterator[tuple[int, bytes]]:

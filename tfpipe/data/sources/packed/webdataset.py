@@ -152,7 +152,8 @@ def samples(
             image = next((sample[ending] for ending in IMAGES if ending in sample), None)
             if image is None:
                 ledger.add("samples without an image", key)
-            if image is None or not sample.keys() & {*endings}:
+            # Only members that are read make a sample of a name.
+            if (image is None) is bool(sample.keys() & {*endings}):
                 parts[image is None].add(key)
             for ending, member in sample.items():
                 if ending not in endings and member is not image:

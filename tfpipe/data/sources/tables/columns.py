@@ -356,9 +356,10 @@ def _merged(rows: Rows) -> Rows:
     for name, values in stated.items():
         same = None if values is None else _equal(values, values[first[images]])
         if same is not None and not same.all():
-            row, other = int(np.argmin(same)), int(first[images[np.argmin(same)]])
+            row = int(np.argmin(same))
+            other = rows.origin(int(first[images[row]]))
             raise ConfigError(
-                f"{rows.origin(row)} has another {name} than its row {other}: the rows of an image state the same"
+                f"{rows.origin(row)} has another {name} than {other}: the rows of an image state the same"
             )
     labels = rows.labels.numbers[first]
     labels[images[rows.labels.numbers != labels[images]]] = -1
