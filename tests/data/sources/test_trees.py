@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.support.archives import tar_bytes
 from tests.support.images import encoded, picture
 from tfpipe import World, make_config
+from tfpipe.data.sources.folders import Folders
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.errors import ConfigError
 
@@ -197,6 +198,30 @@ def test_every_entry_is_used_once_or_counted_or_the_data_are_refused(tmp_path_fa
     files = sorted(name for name in names if not any(other.startswith(f"{name}/") for other in names))
     root = tmp_path_factory.mktemp("entries")
     check_identity(root, files, *how)
+    shutil.rmtree(root)
+
+
+SPLITS = st.lists(st.sampled_from(["cat", "dog", "train", "val", "seg_train", "seg_test", "@eaDir", "ds"]), max_size=4)
+
+
+@given(st.sets(SPLITS.map(lambda names: "/".join([*names, "1.jpg"])), max_size=8), st.sampled_from([None, 1, 2, -1]))
+@settings(
+    max_examples=10_000 if FULL else 400, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+def test_there_is_test_data_if_some_is_chosen(tmp_path_factory, names: set[str], level: int | None) -> None:
+    """Also where the names of a few folders tell, and not all images are listed."""
+    root = tmp_path_factory.mktemp("there")
+    for name in {*names, "train/cat/1.jpg", "train/dog/1.jpg"} if len(names) % 2 else names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    about = {"kind": "folders", "path": str(root)}
+    source = Folders(make_config({"data": {"source": about, "class_level": level}}).data)
+    try:
+        chosen = bool(source._choose("test").paths)
+    except ConfigError as error:
+        assert REFUSED.search(str(error)) or "by its name" in str(error)
+    else:
+        assert source.has_test() == chosen
     shutil.rmtree(root)
 
 

@@ -2,15 +2,16 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from tfpipe.data.catalog.paths import FileList, packed
-from tfpipe.data.catalog.splits import SPLITS, TESTS, FolderRule, class_level, listing, places_of, uses_of
+from tfpipe.data.catalog.splits import SPLITS, TESTS, FolderRule, class_level, listing, places_of, said, uses_of
 from tfpipe.errors import ConfigError
 from tfpipe.util.ledger import Ledger
 from tfpipe.util.progress import progress
@@ -90,10 +91,27 @@ def has_image(root: Path) -> bool:
         contents = _list(folders.pop())
         if contents.images:
             return True
-        if contents.identity not in seen:
-            seen.add(contents.identity)
-            folders += contents.folders
+        folders += [] if contents.identity in seen else contents.folders
+        seen.add(contents.identity)
     return False
+
+
+def _folders_of_images(root: Path) -> Iterator[Path]:
+    """Returns the folders right in `root` that hold images, at any depth; lists no more than are asked for."""
+    return filter(has_image, map(Path, _list(str(root)).folders))
+
+
+def has_usual_splits(root: Path) -> bool:
+    """Returns whether a folder surely holds test data: False also where only the names of all images tell.
+
+    One folder says that it holds training data, and has two class folders or more, which are the level of the classes
+    then; another one, of test data, has one. Each split is said once, by names among the folders that hold images.
+    """
+    if not root.is_dir() or "train" not in said(os.listdir(root)).values():
+        return False
+    splits = said(path.name for path in _folders_of_images(root))
+    classes = {split: len([*islice(_folders_of_images(root / name), 2)]) for name, split in splits.items()}
+    return len(classes) == len(splits) and classes.pop("train", 0) > 1 and any(classes.values())
 
 
 class _Folder(NamedTuple):

@@ -140,7 +140,8 @@ def _with_annotations(
         key = index_fingerprint(paths, catalog.classes, catalog.labels, source, config.turn)
         return find_index(config, catalog.split, key)
 
-    settings = settings | {"boxes": _about(source, store)} | config.stored_exif
+    about = source.model_dump() if isinstance(source, Layout) else store.stamps([source])
+    settings = settings | {"boxes": about} | config.stored_exif
     index = _stored(store, path, settings, find)
     if index is not None:
         ledger = Ledger(index.left_out)
@@ -148,11 +149,6 @@ def _with_annotations(
     assert isinstance(source, Layout), "a table's boxes come from the index only, and find_index raises without one"
     packed = world.from_rank0(lambda: np.packbits(existing(paths, source, storage, show=world.rank == 0)))
     return replace(catalog, annotated=np.unpackbits(packed, count=len(paths)).astype(bool))
-
-
-def _about(source: Layout | Path, store: TableStore) -> Any:
-    """Returns the layout or the stamp of the box file, as what is stored depends on it."""
-    return source.model_dump() if isinstance(source, Layout) else store.stamps([source])
 
 
 def _stored(store: TableStore, path: Path, settings: dict[str, Any], find: Callable[[], Index | None]) -> Index | None:

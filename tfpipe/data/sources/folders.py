@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from tfpipe.data.catalog.class_folders import FolderList, chosen_below, has_image, images_below
+from tfpipe.data.catalog.class_folders import FolderList, chosen_below, has_usual_splits, images_below
 from tfpipe.data.catalog.labels import class_table, image_labels, in_test_share
-from tfpipe.data.catalog.splits import FolderRule, Role, said
+from tfpipe.data.catalog.splits import FolderRule, Role
 from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders, paths_table, table_paths
 from tfpipe.data.sources.catalogs import apply_settings, images_catalog
 from tfpipe.data.sources.data_files import check_split
@@ -53,13 +53,9 @@ class Folders(BaseSource):
     def has_test(self) -> bool:
         if self.about.test_share is not None or self.test_path is not None:
             return True
-        if isinstance(self.root, Path) and self.root.is_dir():
-            # The usual folders, train and val with class folders in the root, need no listing of a million images.
-            splits = said(os.listdir(self.root))
-            are_different = len({*splits.values()}) == len(splits)
-            holding = {splits[name] for name in splits if are_different and _has_classes(self.root / name)}
-            if "train" in holding and len(holding) > 1:
-                return True
+        # The usual folders need no listing of a million images, by each of a thousand ranks.
+        if isinstance(self.root, Path) and self.config.class_level is None and has_usual_splits(self.root):
+            return True
         return bool(self._choose("test").paths)
 
     def check(self, test: bool = False) -> None:
@@ -192,8 +188,3 @@ class Folders(BaseSource):
         text = "%s: %s was listed %.1f hours ago; new images of classes that are there come after deleting %s"
         logger.info(text, split, folder, age_h, stored)
         return FolderList(table_paths(table), table.values["classes"], Ledger(table.values["left_out"]))
-
-
-def _has_classes(folder: Path) -> bool:
-    """Returns whether a folder holds a folder of images."""
-    return folder.is_dir() and any(path.is_dir() and has_image(path) for path in folder.iterdir())

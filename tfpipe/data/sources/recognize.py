@@ -56,8 +56,8 @@ def recognized(path: str | os.PathLike[str], split: str, *, labelled: bool = Fal
     if path.is_dir():
         return _folder(path, split, labelled)
     if not path.exists():
-        near = [name for name in _names(path.parent) if name.lower() == path.name.lower()]
-        hint = f"; there is {path.parent / near[0]}" if near else ""
+        near = [other for other in sorted(path.parent.glob("*")) if other.name.lower() == path.name.lower()]
+        hint = f"; there is {near[0]}" if near else ""
         raise ConfigError(f"there is no file or folder {path}{hint}; {ACCEPTED}")
     suffix = path.suffix.lower()
     if suffix in TABLES:
@@ -97,14 +97,6 @@ def _is_config(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(content, dict) and "data" in content and "images" not in content
-
-
-def _names(folder: Path) -> list[str]:
-    """Returns the names in a folder but hidden ones, sorted; [] if it cannot be listed."""
-    try:
-        return sorted(name for name in os.listdir(folder) if name[0] != ".")
-    except OSError:
-        return []
 
 
 def _folder(path: Path, split: str, labelled: bool) -> dict[str, Any]:
@@ -214,4 +206,4 @@ def _class_folders(path: Path, split: str) -> dict[str, Any]:
 
 def _splits(folder: Path) -> dict[str, str]:
     """Returns the splits of the folders in a folder whose names say one."""
-    return said(name for name in _names(folder) if (folder / name).is_dir())
+    return said(path.name for path in folder.glob("[!.]*") if path.is_dir())

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from tfpipe.data.sources.packed.members import Member, read_member, zip_members
 from tfpipe.util.ledger import Ledger
 
-NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0\\"), min_size=1, max_size=20)
+# Also letters of code page 437, and its drawn lines, which are letters of other code pages.
+ALL = st.characters(codec="utf-8", exclude_characters="\0\\")
+NAMES = st.text(ALL, min_size=1, max_size=20) | st.text(st.sampled_from("aé─█/"), min_size=1)
 FILES = st.dictionaries(NAMES, st.binary(max_size=60), max_size=6)
 
 
@@ -88,6 +90,35 @@ def test_a_name_in_utf_8_may_stand_in_an_extra_field(tmp_path: Path) -> None:
     member.extra = b"\x75\x70" + len(contents).to_bytes(2, "little") + contents
     infos(path, (member, b"1"))
     assert [found.name for found in listed(path)] == ["nåme.jpg"]
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.text(st.sampled_from("aé─█中"), min_size=1), st.sampled_from([DOS, UNIX]), st.sampled_from(["flag", "extra", ""])
+)
+def test_a_name_is_read_as_the_archive_states_it_and_refused_if_that_may_be_wrong(
+    tmp_path: Path, name: str, system: int, stated: str
+) -> None:
+    """A name in UTF-8, with its flag, in an extra field, or by its system; or in a code page that is not stated."""
+    raw = name.encode() if stated != "extra" else bytes(range(0xC4, 0xC4 + len(name) % 8 + 1))
+    member = info("x" * len(raw), system)
+    if stated == "extra":
+        contents = b"\x01" + zlib.crc32(raw).to_bytes(4, "little") + name.encode()
+        member.extra = b"\x75\x70" + len(contents).to_bytes(2, "little") + contents
+    path = tmp_path / "a.zip"
+    infos(path, (member, b"1"))
+    flags = (0x800 if stated == "flag" else 0).to_bytes(2, "little")
+    whole = path.read_bytes().replace(b"x" * len(raw), raw)
+    at = whole.index(b"PK\1\2") + 8
+    path.write_bytes(whole[:6] + flags + whole[8:at] + flags + whole[at + 2 :])
+    guessed = raw.decode("cp437")
+    if stated or system == UNIX:
+        assert [found.name for found in listed(path)] == [name]
+    elif any("\u2500" <= letter <= "\u259f" for letter in guessed):
+        with pytest.raises(ValueError, match="a drawn line of code page 437"):
+            listed(path)
+    else:
+        assert [found.name for found in listed(path)] == [guessed.replace("\\", "/")]
 
 
 def test_a_link_is_no_image_and_is_counted(tmp_path: Path) -> None:

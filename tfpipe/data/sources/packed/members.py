@@ -184,11 +184,6 @@ def zip_members(file: IO[bytes], size: int, ledger: Ledger) -> Iterator[Member]:
     for entry in entries:
         raw = entry.orig_filename.encode("utf-8" if entry.flag_bits & UTF8 else "cp437")
         name = _name_of(raw, entry)
-        if lines := LINES.search(name):
-            raise ValueError(
-                f"the name {name} has {lines[0]}, a drawn line of code page 437: it is in another code page, which the "
-                "archive does not state; unpack it, e.g. with unzip -O GBK, or write it again with names in UTF-8"
-            )
         # The contents of a link are the path of another file.
         if entry.create_system in (UNIX, MACOS) and entry.external_attr >> 28 == LINK:
             ledger.add("links", name)
@@ -200,18 +195,28 @@ def _name_of(raw: bytes, entry: zipfile.ZipInfo) -> str:
     """Returns a member's name: in UTF-8 if the entry or an extra field says so, or as its system writes names.
 
     zip on Linux and macOS writes UTF-8 and does not say so; old programs of Windows write code page 437, some of them
-    with backslashes between folders.
+    with backslashes between folders. Raises ValueError if a name of neither has a drawn line.
     """
+    name = entry.orig_filename if entry.flag_bits & UTF8 else _unstated_name(raw, entry)
+    return name.replace("\\", "/") if entry.create_system == DOS else name
+
+
+def _unstated_name(raw: bytes, entry: zipfile.ZipInfo) -> str:
     name, extra, at = entry.orig_filename, entry.extra, 0
-    if not entry.flag_bits & UTF8 and entry.create_system in (UNIX, MACOS):
-        with suppress(UnicodeDecodeError):
-            name = raw.decode("utf-8")
     while at + 9 <= len(extra):
         kind, length, _, checksum = EXTRA_NAME.unpack_from(extra, at)
-        if kind == NAME_IN_UTF8 and checksum == zlib.crc32(raw) and not entry.flag_bits & UTF8:
-            name = extra[at + 9 : at + 4 + length].decode("utf-8")
+        if kind == NAME_IN_UTF8 and checksum == zlib.crc32(raw):
+            return extra[at + 9 : at + 4 + length].decode("utf-8")
         at += 4 + length
-    return name.replace("\\", "/") if entry.create_system == DOS else name
+    if entry.create_system in (UNIX, MACOS):
+        with suppress(UnicodeDecodeError):
+            return raw.decode("utf-8")
+    if lines := LINES.search(name):
+        raise ValueError(
+            f"the name {name} has {lines[0]}, a drawn line of code page 437: it is in another code page, "
+            "which the archive does not state; unpack it, e.g. with unzip -O GBK, or write it again with names in UTF-8"
+        )
+    return name
 
 
 def _located(file: IO[bytes], raw: bytes, name: str, entry: zipfile.ZipInfo, size: int) -> Member:

@@ -198,7 +198,9 @@ class Fetcher:
         if self._http is not None and not self._systems:
             return self._http.submit(requests).result()
         results = self._by_libcurl(requests)
-        others = [number for number, result in enumerate(results) if result is None or self._is_open(result)]
+        # s3fs may get what libcurl did not, e.g. from another region, or tells the store's reason.
+        again = () if self._objects is None else (Exception,)
+        others = [at for at, got in enumerate(results) if got is None or (isinstance(got, again) and not may_pass(got))]
         answers = self._in_loop(self._together([requests[number] for number in others])) if others else []
         for number, answer in zip(others, answers, strict=True):
             if self._objects is not None and results[number] is not None and not isinstance(answer, Exception):
@@ -218,10 +220,6 @@ class Fetcher:
         for number, result in zip(asked, self._http.submit(list(asked.values())).result(), strict=True):
             results[number] = result
         return results
-
-    def _is_open(self, result: Any) -> bool:
-        """Returns whether s3fs may get what libcurl did not, e.g. from another region, or tells the store's reason."""
-        return self._objects is not None and isinstance(result, Exception) and not may_pass(result)
 
     def _in_loop(self, work: Coroutine[Any, Any, list[Any]]) -> list[Any]:
         future = asyncio.run_coroutine_threadsafe(work, event_loop())
