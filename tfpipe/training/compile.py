@@ -4,11 +4,13 @@ import inspect
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 
 from tfpipe.config import Config
+from tfpipe.config.model import MetricConfig
 from tfpipe.errors import ConfigError
 from tfpipe.training.by_name import (
     OWN,
@@ -76,11 +78,14 @@ def build_schedule(
     rate: Any = base
     if section.name is not None:
         schedules = keras.optimizers.schedules
-        kind = find(subclasses(schedules, schedules.LearningRateSchedule), section.name, "lr_schedule.name")
+        kinds = subclasses(schedules, schedules.LearningRateSchedule)
+        kind = load_kind(section.name, "lr_schedule.name", kinds)
         accepted = inspect.signature(kind).parameters
         defaults = {"initial_learning_rate": base, "decay_steps": total_steps}
         args = {key: value for key, value in defaults.items() if key in accepted} | section.args
         rate = call(kind, "lr_schedule.args", section.name, args)
+        if not isinstance(rate, schedules.LearningRateSchedule):
+            raise ConfigError(f"lr_schedule.name: {section.name} gives no LearningRateSchedule of Keras'; got {rate!r}")
     scale = float(size) if section.scale_by_ranks else 1.0
     warmup_steps = round(section.warmup_epochs * steps_per_epoch)
     if scale == 1.0 and warmup_steps == 0:
@@ -155,9 +160,7 @@ def build_loss(config: Config, classes: int, reduction: str | None = None) -> ke
     if "from_logits" not in inspect.signature(kind).parameters:
         raise ConfigError(f'loss.name "{name}" takes no logits; accepted: a cross-entropy of keras.losses, {OWN}')
     loss = call(kind, "loss.args", name, args)
-    if name.startswith("Sparse"):
-        return loss
-    return AdaptedLoss(loss.call, loss, classes)
+    return AdaptedLoss(loss.call, loss, Inputs.of(name, classes, logits=args["from_logits"]))
 
 
 def check_over_ranks(loss: keras.losses.Loss, size: int) -> None:
@@ -198,30 +201,41 @@ def _own_loss(name: str, classes: int, args: dict[str, Any], *, shares: bool) ->
             )
         return losses
 
-    return AdaptedLoss(of_crops, loss, classes if shares else None)
+    return AdaptedLoss(of_crops, loss, Inputs(classes if shares else None, logits=True))
+
+
+class Inputs(NamedTuple):
+    """Labels and outputs as a loss or a metric takes them."""
+
+    classes: int | None  # None: labels are class numbers, int32 [batch]; else their shares, float32 [batch, classes]
+    logits: bool  # whether outputs are logits, or else probabilities, by softmax
+
+    @classmethod
+    def of(cls, name: str, classes: int, *, logits: bool) -> "Inputs":
+        """Returns the inputs of Keras' loss or metric `name`."""
+        return cls(None if name.startswith("Sparse") else classes, logits)
+
+    def adapt(self, labels: Any, logits: Any) -> tuple[Any, Any]:
+        """Returns labels and outputs in this form. Class numbers become shares of 0 and 1."""
+        ops = keras.ops
+        if self.classes is None or len(labels.shape) < 2 or labels.shape[-1] == 1:
+            # Keras hands losses and metrics class numbers as floats, in the logits' rank.
+            labels = ops.reshape(ops.cast(labels, "int32"), [-1])
+        if self.classes is not None:
+            labels = ops.cast(labels if len(labels.shape) == 2 else ops.one_hot(labels, self.classes), "float32")
+        return labels, logits if self.logits else ops.softmax(logits)
 
 
 class AdaptedLoss(keras.losses.Loss):
-    """A loss for each crop, float [batch], by a function of labels and logits.
+    """A loss for each crop, float [batch], by a function of labels and outputs."""
 
-    The labels are class numbers, int32 [batch], or if it gets the number of classes their shares, float32 [batch,
-    classes]: class numbers become shares of 0 and 1.
-    """
-
-    def __init__(self, function: Callable[[Any, Any], Any], loss: keras.losses.Loss, classes: int | None) -> None:
-        """Takes the function, a loss that has the name and the reduction, and the number of classes for shares."""
+    def __init__(self, function: Callable[[Any, Any], Any], loss: keras.losses.Loss, inputs: Inputs) -> None:
+        """Takes the function, a loss that has the name and the reduction, and what the function takes."""
         super().__init__(loss.name, loss.reduction)
-        self.function, self.classes, self.ignore_class = function, classes, getattr(loss, "ignore_class", None)
+        self.function, self.inputs, self.ignore_class = function, inputs, getattr(loss, "ignore_class", None)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        ops = keras.ops
-        if self.classes is None or len(y_true.shape) < 2 or y_true.shape[-1] == 1:
-            # Keras hands losses class numbers as floats, in the logits' rank.
-            y_true = ops.reshape(ops.cast(y_true, "int32"), [-1])
-        if self.classes is not None:
-            y_true = y_true if len(y_true.shape) == 2 else ops.one_hot(y_true, self.classes)
-            y_true = ops.cast(y_true, "float32")
-        return self.function(y_true, y_pred)
+        return self.function(*self.inputs.adapt(y_true, y_pred))
 
 
 def build_metrics(config: Config, classes: int) -> list[keras.metrics.Metric]:
@@ -236,11 +250,7 @@ def build_metrics(config: Config, classes: int) -> list[keras.metrics.Metric]:
     taken = TAKEN | {metric.name for metric in metrics}
     for number, section in enumerate(config.metrics):
         key, name = f"metrics[{number}]", section.name
-        own_metric = load_function(name, f"{key}.name") if ":" in name else None
-        if own_metric is None or inspect.isclass(own_metric):
-            metric = build(name, section.args, key, keras.metrics, keras.metrics.Metric)
-        else:
-            metric = _own_metric(own_metric, dict(section.args), key, name)
+        metric = _own_metric(section, key) if ":" in name else _keras_metric(section, key, classes)
         if metric.name in taken or metric.name.startswith("test_"):
             raise ConfigError(f'{key}: the name "{metric.name}" is taken; give another one as args.name')
         taken.add(metric.name)
@@ -255,12 +265,40 @@ def build_metrics(config: Config, classes: int) -> list[keras.metrics.Metric]:
     return metrics
 
 
-def _own_metric(function: Callable[..., Any], args: dict[str, Any], key: str, name: str) -> keras.metrics.Metric:
-    label = args.pop("name", function.__name__)
+def _keras_metric(section: MetricConfig, key: str, classes: int) -> keras.metrics.Metric:
+    """Builds a metric of Keras' that gets its kind of labels and outputs: of the loss' own for cross-entropies.
+
+    Those that compare the order of outputs get logits, which softmax may round to equal probabilities.
+    """
+    name, kind = section.name, find(subclasses(keras.metrics, keras.metrics.Metric), section.name, f"{key}.name")
+    logits = name.endswith(("CategoricalAccuracy", "Crossentropy"))
+    takes_logits = logits and "from_logits" in inspect.signature(kind).parameters
+    args = ({"from_logits": True} if takes_logits else {}) | section.args
+    metric = call(kind, f"{key}.args", name, args)
+    update, inputs = metric.update_state, Inputs.of(name, classes, logits=args.get("from_logits", logits))
+    is_of_pairs = {"y_true", "y_pred"} <= inspect.signature(update).parameters.keys()
+    if name == "Accuracy" or not is_of_pairs or getattr(metric, "sparse_y_pred", False):
+        raise ConfigError(
+            f"{key}.name: {name} does not compare classes with outputs for each of them; accepted: e.g. "
+            f"CategoricalAccuracy, OneHotMeanIoU, {OWN}"
+        )
+    if getattr(metric, "sparse_y_true", False):
+        inputs = inputs._replace(classes=None)
+    metric.update_state = lambda labels, logits, weights=None: update(*inputs.adapt(labels, logits), weights)
+    with named_errors(f"{key}.name", name):  # some make their variables of a first batch
+        metric.update_state(np.zeros(1, np.int32), np.zeros((1, classes), np.float32))
+        shape = list(metric.result().shape)
+        metric.reset_state()
+    if shape:
+        raise ConfigError(f"{key}.args: the result of {name} has the shape {shape}; give args that make it one number")
+    return metric
+
+
+def _own_metric(section: MetricConfig, key: str) -> keras.metrics.Metric:
+    name, args = section.name, dict(section.args)
+    function = load_function(name, f"{key}.name")
+    if inspect.isclass(function):
+        return build(name, args, key, keras.metrics, keras.metrics.Metric)
+    label, inputs = args.pop("name", function.__name__), Inputs(None, logits=True)
     check_signature(function, f"{key}.args", name, args, None, None)
-
-    def of_numbers(labels: Any, logits: Any) -> Any:
-        # Keras hands metrics their labels as floats.
-        return function(keras.ops.reshape(keras.ops.cast(labels, "int32"), [-1]), logits, **args)
-
-    return keras.metrics.MeanMetricWrapper(of_numbers, label)
+    return keras.metrics.MeanMetricWrapper(lambda *batch: function(*inputs.adapt(*batch), **args), label)
