@@ -119,7 +119,7 @@ class Server:
                 request.transport.abort()
             return web.Response()
         if status is not None:
-            return web.Response(status=status)
+            return web.Response(status=status, headers=self.headers)
         file = self.root / path
         if self.breaks(path):
             return await self._broken(request, file.read_bytes(), self.breaks(path))

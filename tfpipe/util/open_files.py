@@ -1,5 +1,6 @@
 """Keeps many files open, each from its first use on."""
 
+import errno
 import os
 import resource
 import threading
@@ -18,19 +19,30 @@ class OpenFiles:
         allow_open(len(paths))
         self._paths, self._lock = paths, per_process(threading.Lock)
         self._opened: list[int | None] = [None] * len(paths)
+        self._lost: list[int] = []
 
-    def __getitem__(self, number: int) -> int:
-        """Returns the file descriptor of a file. Raises OSError if it cannot be opened; the error names it."""
+    def read(self, number: int, length: int, offset: int) -> bytes:
+        """Returns `length` bytes of a file from `offset` on, fewer at its end.
+
+        Raises OSError if it cannot be opened or read; after the loss of its handle the next read opens it anew.
+        """
         descriptor = self._opened[number]
         if descriptor is None:
             with self._lock():
                 descriptor = self._opened[number]
                 if descriptor is None:
                     descriptor = self._opened[number] = os.open(self._paths[number], os.O_RDONLY)
-        return descriptor
+        try:
+            return os.pread(descriptor, length, offset)
+        except OSError as error:
+            with self._lock():
+                if error.errno == errno.ESTALE and self._opened[number] == descriptor:
+                    self._opened[number] = None
+                    self._lost.append(descriptor)  # closed later: another thread may be reading by it
+            raise
 
     def __del__(self) -> None:
-        for file in filter(None, getattr(self, "_opened", ())):
+        for file in filter(None, [*getattr(self, "_opened", ()), *getattr(self, "_lost", ())]):
             os.close(file)
 
 

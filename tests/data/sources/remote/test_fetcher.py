@@ -1,7 +1,6 @@
 """Requests: together, repeated where that may help, and named where they fail."""
 
 import base64
-import gzip
 import json
 import pickle
 import sys
@@ -18,6 +17,7 @@ from tfpipe.config.section import NETRC
 from tfpipe.data.sources.remote import fetcher as remote
 from tfpipe.data.sources.remote import file_systems
 from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError, pause_s
+from tfpipe.data.sources.remote.file_systems import ByteRange
 from tfpipe.errors import ConfigError
 
 
@@ -160,15 +160,20 @@ def test_a_response_that_does_not_end(server: Server, monkeypatch: pytest.Monkey
         raise fetcher(server).fetch(urls(server, 1))[0]
 
 
-def test_a_response_that_is_too_long_once_decompressed(
-    server: Server, files: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server.headers = {"Content-Encoding": "gzip"}
-    (files / "a/0.JPEG").write_bytes(gzip.compress(bytes(10**6)))
-    assert fetcher(server).fetch(urls(server, 1)) == [bytes(10**6)]
-    monkeypatch.setattr(file_systems, "MAX_BYTES", 10**6 - 1)
-    with pytest.raises(FetchError, match="TooLong: the response has more than 1 MB; tried once"):
-        raise fetcher(server).fetch(urls(server, 1))[0]
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "aws-chunked", "utf-8", "binary", "br, gzip"])
+def test_bytes_are_those_that_are_stored_whatever_encoding_is_stated(server: Server, encoding: str) -> None:
+    """Of a file as of its parts: neither is decoded, and the server is asked not to encode."""
+    server.headers, server.ranges = {"Content-Encoding": encoding}, True
+    assert fetcher(server).fetch(urls(server, 1)) == contents(1)
+    assert fetcher(server).ranges([ByteRange(urls(server, 1)[0], 3, 9)]) == [contents(1)[0][3:9]]
+    assert server.received["Accept-Encoding"] == "identity"
+
+
+@pytest.mark.parametrize("status", [201, 202, 203, 204, 205, 206, 226, 300, 304])
+def test_another_status_than_that_of_a_whole_file_is_no_file(server: Server, status: int) -> None:
+    server.fail = lambda path: status
+    (error,) = fetcher(server).fetch(urls(server, 1))
+    assert isinstance(error, FetchError) and f"HTTP status {status}" in str(error) and "tried once" in str(error)
 
 
 def test_what_is_under_way_is_given_up_at_the_end(server: Server) -> None:

@@ -114,14 +114,49 @@ def test_a_redirection_to_nowhere_is_no_content(server: Server) -> None:
     assert isinstance(error, FetchError) and "HTTP status 301 (Moved Permanently); tried once" in str(error)
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_nothing_of_a_request_leaves_its_origin(server: Server, tmp_path: Path, status: int) -> None:
+    """A redirection is followed, also from a part of a file, and the headers of the options stay where they belong."""
+    headers = {"X-Api-Key": "secret", "Authorization": "Bearer secret"}
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/0.JPEG").write_bytes(b"others")
+    with serving(tmp_path / "other") as other:
+        server.ranges = other.ranges = True
+        fetcher = Fetcher(Remote(retries=0, options={"headers": headers}), [server.url])
+        server.fail = lambda path: status if path == "moved" else None
+        for place, content, received in (
+            ("/0.JPEG", b"content", server),
+            (f"{other.url}/0.JPEG", b"others", other),
+            (f"{server.url.replace('127.0.0.1', 'localhost')}/0.JPEG", b"content", server),
+        ):
+            server.headers = {"Location": place}
+            assert fetcher.fetch([f"{server.url}/moved"]) == [content]
+            is_own = place.startswith("/")
+            assert [name in received.received for name in headers] == [is_own, is_own], place
+            assert fetcher.ranges([ByteRange(f"{server.url}/moved", 1, 4)]) == [content[1:4]]
+        fetcher.fetch([f"{server.url}/0.JPEG"])
+        assert server.received["X-Api-Key"] == "secret", "the next request is of its own origin"
+        fetcher.close()
+
+
+def test_a_redirection_to_a_file_of_this_host_is_refused(server: Server, tmp_path: Path) -> None:
+    server.fail, server.headers = lambda path: 302, {"Location": f"file://{tmp_path}/files/0.JPEG"}
+    (error,) = fetch([f"{server.url}/0.JPEG"])
+    assert isinstance(error, FetchError)
+
+
 def test_a_proxy_of_the_environment_is_used_only_if_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", server.url)
     url = f"{ABSENT}/0.JPEG"
     (result,) = fetch([url])
     assert isinstance(result, FetchError) and "the server cannot be reached: ClientConnectorError" in str(result)
     assert fetch([url], client_kwargs={"trust_env": True}) == [b"content"]
-    monkeypatch.setenv("no_proxy", "files.invalid")
-    assert isinstance(fetch([url], client_kwargs={"trust_env": True})[0], FetchError)
+    for near in ("files.invalid", "files.invalid:80"):
+        monkeypatch.setenv("no_proxy", near)
+        beside = f"{ABSENT}:80/0.JPEG"
+        assert isinstance(fetch([beside], client_kwargs={"trust_env": True})[0], FetchError), near
+    monkeypatch.setenv("no_proxy", "files.invalid:81")
+    assert fetch([beside], client_kwargs={"trust_env": True}) == [b"content"]
 
 
 def test_headers_are_sent(server: Server) -> None:

@@ -3,7 +3,6 @@
 A record is read in one call, by shard, offset and length: nothing is parsed, and random access to any record is O(1).
 """
 
-import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -142,7 +141,7 @@ class Shards:
         def contents_of(places: list[tuple[int, int, int]]) -> Iterable[bytes | FetchError]:
             if self.remote is not None:
                 return self.remote.read([Extent(*place) for place in places])
-            return (os.pread(files[shard], length, offset) for shard, offset, length in places)
+            return (files.read(shard, length, offset) for shard, offset, length in places)
 
         def read(records: np.ndarray) -> list[bytes]:
             whole: list[bytes] = []

@@ -204,7 +204,7 @@ class Fetcher:
         answers = self._in_loop(self._together([requests[number] for number in others])) if others else []
         for number, answer in zip(others, answers, strict=True):
             if self._objects is not None and results[number] is not None and not isinstance(answer, Exception):
-                self._objects.refuse(requests[number].url, results[number])
+                self._objects.learn(requests[number].url, results[number])
             results[number] = answer
         return results
 
@@ -219,6 +219,8 @@ class Fetcher:
         asked = {number: request for number, request in enumerate(made) if request is not None}
         for number, result in zip(asked, self._http.submit(list(asked.values())).result(), strict=True):
             results[number] = result
+            if self._objects is not None and not isinstance(result, Exception):
+                self._objects.learn(requests[number].url, None)
         return results
 
     def _in_loop(self, work: Coroutine[Any, Any, list[Any]]) -> list[Any]:

@@ -4,6 +4,8 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 from tfpipe.config import Remote
@@ -98,7 +100,8 @@ def open_file_system(scheme: str, config: Remote) -> Any:
     options = dict(config.options)
     try:
         if scheme == "s3":
-            pool = {"max_pool_connections": config.concurrency, "retries": {"max_attempts": 0}}
+            pool: dict[str, Any] = {"max_pool_connections": config.concurrency, "retries": {"max_attempts": 0}}
+            pool["http_session_cls"] = _session_kind()
             options["config_kwargs"] = pool | options.get("config_kwargs", {})
             # Above 1, s3fs would first request each file's size.
             options["max_concurrency"] = 1
@@ -113,6 +116,18 @@ def open_file_system(scheme: str, config: Remote) -> Any:
     if scheme == "s3":
         system.retries = 1
     return system
+
+
+def _session_kind() -> type:
+    """Returns the class of s3fs's connections: aiohttp's follow redirections, with the token that signs a request."""
+    from aiobotocore.httpsession import AIOHTTPSession
+
+    class Session(AIOHTTPSession):
+        async def _get_session(self, proxy_url: str | None) -> Any:
+            session = await super()._get_session(proxy_url)
+            return SimpleNamespace(request=partial(session.request, allow_redirects=False))
+
+    return Session
 
 
 @per_process

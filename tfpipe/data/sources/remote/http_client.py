@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote
-from urllib.request import getproxies
+from urllib.parse import quote, urljoin, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from tfpipe.config import Remote
 from tfpipe.data.sources.remote import file_systems
@@ -28,10 +28,9 @@ from tfpipe.data.sources.remote.request_errors import (
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import Stamp
 
-REDIRECTS = 10
+REDIRECTS, MOVED = 10, (b"301", b"302", b"303", b"307", b"308")
 # URLs that need no quoting.
 PLAIN = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+/[A-Za-z0-9/._~?&=+,-]*")
-
 # Characters that are left as they are in others; a percent sign, if it does not begin an escape, is none.
 SAFE, PERCENT = "%:/?#[]@!$&'()*+,;=~", re.compile("%(?![0-9A-Fa-f]{2})")
 
@@ -59,19 +58,31 @@ class _Transfer:
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
-        self.request, self.batch, self.number = ByteRange(""), _Batch(()), 0
+        self.request, self.batch, self.number, self.hops = ByteRange(""), _Batch(()), 0, 0
         self._chunks: list[bytes] = []
         self._headers: dict[str, str] = {}
         self._size = self._most = 0
+        self._moved = False  # whether the body is that of a redirection, which is nothing that was asked for
 
     def start(self, batch: _Batch, number: int) -> None:
         """Takes the request `number` of a batch."""
-        self.batch, self.number, self.request = batch, number, batch.requests[number]
+        self.batch, self.number, self.hops = batch, number, 0
+        self._ask(batch.requests[number])
+
+    def follow(self, url: str) -> None:
+        """Asks for the same at another URL, as the server says."""
+        self.hops += 1
+        self._ask(self.request._replace(url=url))
+
+    def _ask(self, request: ByteRange) -> None:
+        self.request = request
         start, end = self.request.start, self.request.end
         self._chunks, self._size, self._most = [], 0, file_systems.MAX_BYTES if end is None else end - start
 
     def write(self, chunk: bytes) -> int | None:
         """Takes a part of the response; returns another number than its length if there is more than was asked for."""
+        if self._moved:
+            return None
         self._chunks.append(chunk)
         self._size += len(chunk)
         return None if self._size <= self._most else -1
@@ -80,9 +91,15 @@ class _Transfer:
         """Takes a line of a response's head; a new head, after a redirection, takes the place of the one before."""
         name, _, value = line.decode("latin-1").partition(":")
         if line.startswith(b"HTTP/"):
-            self._headers = {}
-        elif name.lower() in file_systems.OF_PARTS:
+            self._headers, self._moved = {}, line.partition(b" ")[2][:3] in MOVED
+        elif name.lower() in ("location", *file_systems.OF_PARTS):
             self._headers[name.lower()] = value.strip()
+
+    @property
+    def target(self) -> str | None:
+        """The URL to which the server sends the request on; None if it does not."""
+        place = self._headers.get("location") if self._moved else None
+        return None if place is None else urljoin(self.request.url, place)
 
     def result(self, status: int, failure: Exception | None) -> Result:
         """Returns the content, or the error, once libcurl has ended with `failure`."""
@@ -90,7 +107,9 @@ class _Transfer:
         is_cut = self._size > self._most
         if failure is not None and not is_cut:
             return failure
-        if status >= HTTPStatus.MULTIPLE_CHOICES and (exact or status != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE):
+        # A part is an answer only to a request for one; other successes, e.g. 202, have no file yet.
+        answers = {HTTPStatus.OK} if end is None else {HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT}
+        if status not in answers and (exact or status != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE):
             return StatusError(status)
         if self.request.what == "stamp":
             return self._stamp(status)
@@ -122,10 +141,14 @@ class HttpClient:
     It starts with the first request. Connections stay open.
     """
 
-    def __init__(self, config: Remote) -> None:
-        """Opens no connection; raises ConfigError if pycurl is missing, or `data.remote.options` cannot be used."""
-        self._curl = _import_curl()
-        self._options, self._proxies = _options(self._curl, config)
+    def __init__(self, config: Remote, *, objects: bool = False) -> None:
+        """Opens no connection; raises ConfigError if pycurl is missing, or `data.remote.options` cannot be used.
+
+        `objects` is whether it is for signed requests to an object store, which follow no redirection.
+        """
+        self._curl, self._objects = _import_curl(), objects
+        self._options, self._proxies = _options(self._curl, config, objects=objects)
+        self._headers = _headers(config)  # which only the origins of the URLs get
         self._lock, self._closed = threading.Lock(), False
         self._waiting: deque[tuple[_Batch, int]] = deque()
         self._running: dict[Any, _Transfer] = {}  # by their handles
@@ -196,29 +219,39 @@ class HttpClient:
             batch, number = self._waiting.popleft()
             transfer = self._idle.pop() if self._idle else self._new_transfer()
             transfer.start(batch, number)
-            try:
-                self._prepare(transfer.handle, transfer.request)
-            except Exception as error:  # the quoting's or libcurl's about the URL
-                self._idle.append(transfer)
-                batch.add(number, error if isinstance(error, ValueError) else ValueError(str(error)))
-                continue
-            self._running[transfer.handle] = transfer
-            multi.add_handle(transfer.handle)
+            self._begin(multi, transfer)
 
-    def _prepare(self, handle: Any, request: ByteRange) -> None:
+    def _begin(self, multi: Any, transfer: _Transfer) -> None:
+        try:
+            self._prepare(transfer)
+        except Exception as error:  # the quoting's or libcurl's about the URL
+            self._idle.append(transfer)
+            transfer.batch.add(transfer.number, error if isinstance(error, ValueError) else ValueError(str(error)))
+            return
+        self._running[transfer.handle] = transfer
+        multi.add_handle(transfer.handle)
+
+    def _prepare(self, transfer: _Transfer) -> None:
+        handle, request = transfer.handle, transfer.request
         url, start, end, *_ = request
         if request.what == "names":
             raise ValueError("web servers list no folders")
         handle.setopt(self._curl.URL, url if PLAIN.fullmatch(url) else quote(PERCENT.sub("%25", url), SAFE))
         if self._proxies is not None:
-            handle.setopt(self._curl.PROXY, self._proxies.get(url.partition("://")[0], ""))
+            parts = urlsplit(url)
+            # Python reads a port in no_proxy, libcurl ranges of addresses.
+            is_near = proxy_bypass(parts.netloc.rpartition("@")[2], self._proxies)
+            handle.setopt(self._curl.PROXY, "" if is_near else self._proxies.get(parts.scheme, ""))
         if end is None:
             handle.unsetopt(self._curl.RANGE)
         else:
             handle.setopt(self._curl.RANGE, f"{start}-{end - 1}")
-        # "" for all encodings that libcurl knows; a part of an encoded file is of no use.
-        handle.setopt(self._curl.ACCEPT_ENCODING, "" if end is None else "identity")
         handle.setopt(self._curl.FRESH_CONNECT, request.fresh)
+        if self._headers:
+            if _origin(url) == _origin(transfer.batch.requests[transfer.number].url):
+                handle.setopt(self._curl.HTTPHEADER, self._headers)
+            else:
+                handle.unsetopt(self._curl.HTTPHEADER)  # an empty list would leave them
         for name, value in request.signing:
             handle.setopt(getattr(self._curl, name), value)
 
@@ -227,6 +260,7 @@ class HttpClient:
         transfer = _Transfer(handle)
         for option, value in self._options.items():
             handle.setopt(option, value)
+        handle.setopt(self._curl.HTTPHEADER, self._headers)
         handle.setopt(self._curl.WRITEFUNCTION, transfer.write)
         handle.setopt(self._curl.HEADERFUNCTION, transfer.add_header)
         return transfer
@@ -240,6 +274,12 @@ class HttpClient:
                 transfer = self._running.pop(handle)
                 multi.remove_handle(handle)
                 error = _error(self._curl, *failure) if failure else None
+                if transfer.target and not self._objects:
+                    if transfer.hops < REDIRECTS:
+                        transfer.follow(transfer.target)
+                        self._begin(multi, transfer)
+                        continue
+                    error = ValueError(f"{REDIRECTS} redirects followed")
                 result = transfer.result(handle.getinfo(self._curl.RESPONSE_CODE), error)
                 self._idle.append(transfer)
                 transfer.batch.add(transfer.number, result)
@@ -264,7 +304,7 @@ class HttpClient:
         return flags | (self._curl.CSELECT_ERR if events & (select.EPOLLERR | select.EPOLLHUP) else 0)
 
     def _set_timer(self, pause_ms: int) -> None:
-        """Called by libcurl: says when to call it though nothing happens; -1 for never."""
+        """Called by libcurl: says when to call it though nothing happens; -1 is never."""
         self._due_s = None if pause_ms < 0 else time.monotonic() + pause_ms / 1000
 
     def _end(self, multi: Any) -> None:
@@ -297,10 +337,24 @@ def _import_curl() -> Any:
     return pycurl
 
 
-def _options(curl: Any, config: Remote) -> tuple[dict[int, Any], dict[str, str] | None]:
+def _headers(config: Remote) -> list[bytes]:
+    """Returns the headers of `data.remote.options`."""
+    headers = {**config.options.get("client_kwargs", {}).get("headers", {}), **config.options.get("headers", {})}
+    # A semicolon ends a header without a value.
+    return [(f"{name}: {value}" if value else f"{name};").encode() for name, value in headers.items()]
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    """Returns scheme, host and port of a URL; raises ValueError."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+def _options(curl: Any, config: Remote, *, objects: bool) -> tuple[dict[int, Any], dict[str, str] | None]:
     """Returns libcurl's options for all requests, and the proxies by scheme; None for no proxies.
 
-    Raises ConfigError if `data.remote.options` has another option than libcurl serves.
+    Those of `objects` have the environment's proxies and certificates, but no password of a file. Raises ConfigError if
+    `data.remote.options` has another option than libcurl serves.
     """
     about = config.options.get("client_kwargs", {})
     other = [*(config.options.keys() - {"headers", "client_kwargs"}), *(about.keys() - {"headers", "trust_env"})]
@@ -309,28 +363,26 @@ def _options(curl: Any, config: Remote) -> tuple[dict[int, Any], dict[str, str] 
             f'data.remote.options: received "{other[0]}"; accepted for http:// and https://: headers, and in '
             "client_kwargs headers and trust_env"
         )
-    headers = {**about.get("headers", {}), **config.options.get("headers", {})}
-    trusted = ssl.get_default_verify_paths()
+    trusted, bundle = ssl.get_default_verify_paths(), os.environ.get("AWS_CA_BUNDLE") if objects else None
     options: dict[int, Any] = {
         curl.NOSIGNAL: 1,
-        curl.FOLLOWLOCATION: 1,
-        curl.MAXREDIRS: REDIRECTS,
+        curl.FOLLOWLOCATION: 0,  # the client itself follows, and takes no header to another origin
         curl.COOKIEFILE: "",  # cookies are sent back, and no file is read
         curl.PROTOCOLS: curl.PROTO_HTTP | curl.PROTO_HTTPS,
-        curl.REDIR_PROTOCOLS: curl.PROTO_HTTP | curl.PROTO_HTTPS,
         # Each request has its connection: of HTTP/2, all would share one.
         curl.HTTP_VERSION: curl.CURL_HTTP_VERSION_1_1,
         curl.TIMEOUT_MS: max(round(config.timeout_s * 1000), 1),
-        # A semicolon ends a header without a value.
-        curl.HTTPHEADER: [(f"{name}: {value}" if value else f"{name};").encode() for name, value in headers.items()],
+        # The bytes as they are stored, whatever encoding is stated.
+        curl.ACCEPT_ENCODING: "identity",
+        curl.HTTP_CONTENT_DECODING: 0,
         curl.PROXY: "",  # without, libcurl takes it from the environment
     }
-    files = {curl.CAINFO: trusted.cafile, curl.CAPATH: trusted.capath}
-    if not about.get("trust_env"):
-        return options | {name: path for name, path in files.items() if path}, None
-    proxies = getproxies()
-    files |= {curl.NOPROXY: proxies.get("no"), curl.NETRC_FILE: os.environ.get("NETRC")}
-    options[curl.NETRC] = curl.NETRC_OPTIONAL
+    files: dict[int, str | None] = {curl.CAINFO: bundle or trusted.cafile, curl.CAPATH: trusted.capath}
+    proxies = getproxies() if objects or about.get("trust_env") else None
+    if proxies is not None:
+        files[curl.NOPROXY] = proxies.get("no")
+        if not objects:
+            options[curl.NETRC], files[curl.NETRC_FILE] = curl.NETRC_OPTIONAL, os.environ.get("NETRC")
     return options | {name: path for name, path in files.items() if path}, proxies
 
 
@@ -345,5 +397,4 @@ def _error(curl: Any, code: int, text: str) -> Exception:
         return ClientConnectorCertificateError(text)
     if code in (curl.E_GOT_NOTHING, curl.E_SEND_ERROR, curl.E_RECV_ERROR):
         return ServerDisconnectedError(text)
-    is_final = code in (curl.E_URL_MALFORMAT, curl.E_TOO_MANY_REDIRECTS)
-    return ValueError(text) if is_final else ClientPayloadError(text)
+    return ValueError(text) if code == curl.E_URL_MALFORMAT else ClientPayloadError(text)

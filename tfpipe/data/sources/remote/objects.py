@@ -3,17 +3,24 @@
 import logging
 import re
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from tfpipe.config import Remote
 from tfpipe.data.sources.remote.file_systems import ByteRange, TooLong
 from tfpipe.data.sources.remote.http_client import HttpClient
+from tfpipe.data.sources.remote.request_errors import status_of
 from tfpipe.errors import ConfigError
 
 log = logging.getLogger(__name__)
 # What requests by libcurl obey of s3fs's `client_kwargs` and `config_kwargs`; with more, s3fs makes the requests.
-CLIENT, CONFIG = {"endpoint_url", "region_name"}, {"max_pool_connections", "region_name", "retries", "s3"}
+CLIENT = {"endpoint_url", "region_name"}
+CONFIG = {"http_session_cls", "max_pool_connections", "region_name", "retries", "s3"}
+FEWEST_FAILURES = 4
+# Statuses of a request to another region than the bucket's, and the advice then.
+OF_REGIONS = (HTTPStatus.MOVED_PERMANENTLY, HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.BAD_REQUEST)
+REGION = '; see that the bucket is in the region of data.remote.options {"client_kwargs": {"region_name": ...}}'
 # Segments of a path that libcurl resolves and S3 does not.
 DOTS = re.compile(r"(^|/)\.{1,2}(/|$)")
 
@@ -33,6 +40,7 @@ class S3Objects:
     def __init__(self, system: Any) -> None:
         self._system = system
         self._refused: set[str] = set()  # buckets that answered s3fs and not libcurl
+        self._failures: dict[str, int] = {}  # in a row, by bucket
         kwargs = (system.client_kwargs.keys() - CLIENT) | (system.config_kwargs.keys() - CONFIG)
         self._is_plain = not (kwargs or system.req_kw or system.s3_additional_kwargs or system.version_aware)
 
@@ -68,20 +76,26 @@ class S3Objects:
         login = ("USERPWD", f"{key}:{secret}"), ("HTTPHEADER", headers)
         return Bucket(address, (("AWS_SIGV4", f"aws:amz:{client.meta.region_name}:s3"), *login))
 
-    def refuse(self, url: str, error: Exception) -> None:
-        """Leaves a bucket to s3fs, which has an object that libcurl's request failed for."""
+    def learn(self, url: str, error: Exception | None) -> None:
+        """Learns how libcurl's request for an object ended: with None, or an error where s3fs has got the object.
+
+        After FEWEST_FAILURES in a row its bucket is left to s3fs: a single one may pass.
+        """
         name = url.split("/")[2]
-        if name not in self._refused and not isinstance(error, TooLong):
-            self._refused.add(name)
-            log.warning(
-                f"s3://{name}: s3fs makes its requests, at 1.4 ms of CPU time each, since they fail without: {error}; "
-                'see that the bucket is in the region of data.remote.options {"client_kwargs": {"region_name": ...}}'
-            )
+        if error is None:
+            self._failures.pop(name, None)
+        elif not isinstance(error, TooLong) and name not in self._refused:
+            self._failures[name] = self._failures.get(name, 0) + 1
+            if self._failures[name] == FEWEST_FAILURES:
+                self._refused.add(name)
+                advice = REGION if status_of(error) in OF_REGIONS else ""
+                text = "s3://%s: s3fs makes its requests, at 1.4 ms of CPU time each, since they fail without: %s%s"
+                log.warning(text, name, error, advice)
 
 
 def open_client(config: Remote) -> HttpClient | None:
     """Returns libcurl for objects, with the proxies of the environment as s3fs has; None if pycurl is missing."""
     try:
-        return HttpClient(config.model_copy(update={"options": {"client_kwargs": {"trust_env": True}}}))
+        return HttpClient(config.model_copy(update={"options": {}}), objects=True)
     except ConfigError:
         return None

@@ -9,6 +9,7 @@ from http import HTTPStatus
 
 # Statuses below 500 after which another try may succeed.
 MAY_PASS = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+STATUSES = range(100, 600)
 # botocore's errors for a server that is not reached.
 BOTOCORE = ("botocore.exceptions", "EndpointConnectionError", "ConnectTimeoutError")
 
@@ -52,9 +53,9 @@ def status_of(error: Exception) -> int | None:
     if _broke_off(error):
         return None
     for source in (error, error.__cause__):
-        # Attributes of the errors of aiohttp, gcsfs, botocore and huggingface_hub.
-        for status in (getattr(source, "status", None) or getattr(source, "code", None), _response(source)):
-            if isinstance(status, int):
+        # Attributes of the errors of aiohttp, gcsfs, botocore and huggingface_hub. Other numbers are no statuses.
+        for status in (getattr(source, "status", None), getattr(source, "code", None), _response(source)):
+            if isinstance(status, int) and status in STATUSES:
                 return status
     if isinstance(error, FileNotFoundError):
         return HTTPStatus.NOT_FOUND
