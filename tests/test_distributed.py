@@ -9,13 +9,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.support.commands import ROOT
 from tfpipe.cli.arguments import launched_world
 from tfpipe.collectives.launch import BY_HAND, BY_JAX, BY_TORCH, LAUNCHERS, Launch, find_launch
-from tfpipe.distributed import World, cpu_share
+from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
 # What a batch script is given, and so everything started in it.
@@ -227,31 +225,6 @@ def test_a_rank_or_size_that_is_no_number_is_refused_with_its_name(name: str, va
     ][:1]
     with pytest.raises(ConfigError, match=rf'^{name} is "{value}", and a launcher sets it to a whole number: unset it'):
         find_launch(environ | {name: value})
-
-
-@pytest.mark.parametrize(
-    ("allowed", "cpus", "local_size", "expected"),
-    [
-        (64, 64, 1, 64),
-        (64, 64, 4, 16),  # not bound: shared
-        (16, 64, 4, 16),  # bound to CPUs of its own: shared out already
-        (1, 64, 4, 1),  # bound to one core
-        (32, 64, 4, 16),  # bound to a socket, with another rank
-        (7, 7, 2, 3),
-        (2, 2, 3, 1),  # more ranks than CPUs
-        (1, 1, 1, 1),
-    ],
-)
-def test_cpus_are_shared_by_the_ranks_of_a_host(allowed, cpus, local_size, expected):
-    assert cpu_share(allowed, cpus, local_size) == expected
-
-
-@given(st.data(), st.integers(1, 256), st.integers(1, 256))
-def test_a_share_is_of_what_is_allowed_and_all_shares_fit_the_host(data, cpus, local_size):
-    allowed = data.draw(st.integers(1, cpus))
-    share = cpu_share(allowed, cpus, local_size)
-    assert 1 <= share <= allowed
-    assert share * local_size <= max(cpus, local_size)
 
 
 @pytest.mark.parametrize(("rank", "size"), [(-1, 2), (2, 2), (0, 0), (5, 3)])

@@ -20,6 +20,7 @@ from tfpipe.collectives.protocol import Backend, Collectives, TensorCollectives
 from tfpipe.collectives.tensorflow import TensorFlowCollectives
 from tfpipe.collectives.torch import TorchCollectives
 from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.util.resources import cpu_share, own_cpus
 
 S = TypeVar("S", bound=Sequence[Any] | np.ndarray)
 T = TypeVar("T")
@@ -47,15 +48,6 @@ def _check_launcher() -> None:
             f"instead; tfpipe train can stay with this launcher (training.collectives), and so can a loop of your own: "
             f"{launch.instead}"
         )
-
-
-def cpu_share(allowed: int, cpus: int, local_size: int) -> int:
-    """Returns the number of CPUs for one of the `local_size` ranks on a host of `cpus` CPUs.
-
-    A launcher that binds ranks has already divided the CPUs: the `allowed` ones are those of this process. One that
-    does not lets every rank use all of them.
-    """
-    return min(allowed, max(1, cpus // local_size))
 
 
 def end_other_ranks(code: int) -> None:
@@ -223,14 +215,24 @@ class World:
                 "(jobs/install_horovod.sh), or train without it, by --set training.collectives=tensorflow"
                 + (", or select its launch method: srun --mpi=pmix for Open MPI, pmi2 for MPICH" if by_srun else "")
             )
-        allowed, cpus = len(os.sched_getaffinity(0)), os.cpu_count() or 1
-        if allowed == 1 and cpus >= 2 * self.local_size:
+        usable, cpus = own_cpus(), os.cpu_count() or 1
+        if len(usable.cpus) == 1 and cpus >= 2 * self.local_size:
             logger.warning(
                 "rank %d may use one CPU of %d: start with --bind-to none (Open MPI) or --cpu-bind depth (PALS)",
                 self.rank,
                 cpus,
             )
-        return replace(self, threads=cpu_share(allowed, cpus, self.local_size))
+        if self.backend != "horovod":
+            return self.dividing_cpus()
+        # Its collectives start TensorFlow, whose threads are set before: until then, each takes an equal part.
+        return replace(self, threads=min(cpu_share([usable], 0), max(1, cpus // self.local_size)))
+
+    def dividing_cpus(self) -> "World":
+        """Returns this world with the threads by which its ranks divide the CPUs of their hosts; every rank must call.
+
+        With Horovod it starts TensorFlow.
+        """
+        return replace(self, threads=cpu_share(self.gather(own_cpus()), self.rank))
 
     @staticmethod
     def checked(world: Any) -> "World":

@@ -15,6 +15,7 @@ import tfpipe
 from tests.support.sample import SampleData
 from tfpipe import Config, ConfigError, TfpipeError, load_config
 from tfpipe.interop.ahead import world_of
+from tfpipe.util.resources import CpuSet
 
 ahead = pytest.mark.parametrize("framework", ["torch", "jax"])
 
@@ -84,11 +85,12 @@ def test_a_loader_that_is_dropped_ends_its_thread(framework: str, config: Config
 
 
 def test_ranks_are_counted_on_their_host_however_they_are_dealt_to_hosts() -> None:
-    hosts = ["a", "b", "a", "b", "b"]
-    worlds = [world_of(rank, 5, lambda _: hosts) for rank in range(5)]
+    sets = [CpuSet(host, (0, 1, 2, 3)) for host in ("a", "b", "a", "b", "b")]
+    worlds = [world_of(rank, 5, lambda _: sets) for rank in range(5)]
     assert [(world.rank, world.size) for world in worlds] == [(rank, 5) for rank in range(5)]
     assert [world.local_rank for world in worlds] == [0, 0, 1, 1, 2]
     assert [world.local_size for world in worlds] == [2, 3, 2, 3, 3]
+    assert [world.threads for world in worlds] == [2, 1, 2, 1, 1]
 
 
 @pytest.mark.parametrize(("started", "growing", "warned"), [(False, False, 0), (True, False, 1), (True, True, 0)])

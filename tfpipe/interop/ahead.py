@@ -1,8 +1,6 @@
 """The Loader of another framework: a thread makes its arrays of each batch, some batches ahead of use."""
 
 import logging
-import os
-import socket
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,8 +12,9 @@ from tfpipe.data.batch import joined
 from tfpipe.data.delivery.taker import Prepare
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.loader import Loader
-from tfpipe.distributed import World, cpu_share
+from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.util.resources import cpu_share, own_cpus
 
 log = logging.getLogger(__name__)
 Gather = Callable[[Any], list[Any]]
@@ -103,7 +102,6 @@ def leave_gpus() -> None:
 
 def world_of(rank: int, size: int, gather: Gather) -> World:
     """Returns the world of a framework's ranks, who share the CPUs of their host; every rank must call it."""
-    hosts = gather(socket.gethostname())
-    local_size = hosts.count(hosts[rank])
-    threads = cpu_share(len(os.sched_getaffinity(0)), os.cpu_count() or 1, local_size)
-    return World(rank, size, "none", hosts[:rank].count(hosts[rank]), local_size, threads)
+    sets = gather(own_cpus())
+    hosts = [each.host for each in sets]
+    return World(rank, size, "none", hosts[:rank].count(hosts[rank]), hosts.count(hosts[rank]), cpu_share(sets, rank))

@@ -1,7 +1,6 @@
 """Jobs in parts, which the ranks share: finished parts are kept, so an interrupted job resumes where it ended."""
 
 import glob
-import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import remove_leftovers, writing
 from tfpipe.util.locks import locked
 from tfpipe.util.progress import progress
+from tfpipe.util.resources import usable_cpus
 from tfpipe.util.retry import retried
 
 # Images per part: constant, so that a result does not depend on how many ranks make it.
@@ -138,7 +138,7 @@ class ImageParts(ABC, Generic[R]):
         }
         every = list(chain.from_iterable(chunks.values()))
         try:
-            results = self.read(every, self.processes or world.threads or len(os.sched_getaffinity(0)))
+            results = self.read(every, self.processes or world.threads or usable_cpus())
             shown = progress(results, len(every), f"reading {self.split.catalog.split} data", "chunk", world.rank == 0)
             for part in parts:
                 contents, problems = zip(*islice(shown, len(chunks[part])), strict=True)

@@ -1,8 +1,12 @@
-"""Measures memory, what a process can still allocate and what it holds, and how long its threads wait for CPUs."""
+"""Measures memory, what a process can still allocate and what it holds; its share of CPUs, and the wait for them."""
 
+import math
 import os
-from collections.abc import Iterator, Mapping
+import socket
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +14,6 @@ from typing import NamedTuple
 class Version(NamedTuple):
     """File names of one of the two versions of Linux's control groups."""
 
-    mount: str
     limit: str
     used: str
     prefix: str
@@ -19,8 +22,8 @@ class Version(NamedTuple):
 
 # By controller, as in /proc/self/cgroup; lines of version 2 name none.
 VERSIONS = {
-    "": Version("sys/fs/cgroup", "memory.max", "memory.current", ""),
-    "memory": Version("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+    "": Version("memory.max", "memory.current", ""),
+    "memory": Version("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
 }
 
 
@@ -29,7 +32,8 @@ def free_memory(root: Path = Path("/")) -> int:
 
     `root` contains proc/ and sys/.
     """
-    return max(0, min([_of_machine(root), *_of_groups(root)]))
+    of_groups = (_left(group, VERSIONS[controller]) for controller, group in groups_of(root) if controller in VERSIONS)
+    return max(0, min([_of_machine(root), *chain.from_iterable(of_groups)]))
 
 
 def private_memory(root: Path = Path("/")) -> int:
@@ -50,20 +54,21 @@ def _of_machine(root: Path) -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _of_groups(root: Path) -> Iterator[int]:
-    """Yields the bytes left to each control group of this process that has a limit."""
+def groups_of(root: Path) -> Iterator[tuple[str, Path]]:
+    """Yields the controller, "" for all of version 2, and the folder of each control group of this process.
+
+    Its limits hold for the groups in it too. In a container, only the own group may be mounted, in place of all.
+    """
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:  # not Linux
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        for controller in VERSIONS.keys() & controllers.split(","):
-            version = VERSIONS[controller]
-            # A job's limit also holds for the groups of its steps. In a container, only its own group may be mounted.
-            inner = Path(path.lstrip("/"))
+        inner = Path(path.lstrip("/"))
+        for controller in controllers.split(","):
             for group in dict.fromkeys((inner, *inner.parents)):
-                yield from _left(root / version.mount / group, version)
+                yield controller, root / "sys/fs/cgroup" / controller / group
 
 
 def _left(group: Path, version: Version) -> Iterator[int]:
@@ -93,3 +98,54 @@ def queued_s() -> dict[str, float]:
 def queued_since(before: Mapping[str, float], now: Mapping[str, float]) -> float:
     """Returns the seconds of delay between two `queued_s`, summed over the threads that are in both."""
     return sum(seconds - before[thread] for thread, seconds in now.items() if thread in before)
+
+
+class CpuSet(NamedTuple):
+    """The CPUs that a process may use."""
+
+    host: str
+    cpus: tuple[int, ...]  # numbers of those that it may run on
+    quota: float = math.inf  # CPU seconds in a second that all processes of its group together may take
+    group: str = ""  # the group, of all processes that have the same text
+
+
+def own_cpus(root: Path = Path("/")) -> CpuSet:
+    """Returns the CPUs of this process; `root` contains proc/ and sys/."""
+    group = ""
+    with suppress(OSError):  # not Linux
+        group = (root / "proc/self/cgroup").read_text()
+    quota = min(_quotas(root), default=math.inf)
+    return CpuSet(socket.gethostname(), tuple(sorted(os.sched_getaffinity(0))), quota, group)
+
+
+def usable_cpus(root: Path = Path("/")) -> int:
+    """Returns the number of CPUs that this process can keep busy, as if it were alone."""
+    return cpu_share([own_cpus(root)], 0)
+
+
+def cpu_share(ranks: Sequence[CpuSet], rank: int) -> int:
+    """Returns the number of threads, at least 1, by which a rank uses its share of CPUs.
+
+    A CPU is divided among the ranks that may run on it: sets of a launcher that binds ranks are theirs alone, equal
+    ones are shared. So is a quota, of whose CPUs the last one may be a part.
+    """
+    here = ranks[rank]
+    near = [other for other in ranks if other.host == here.host]
+    users = Counter(cpu for other in near for cpu in other.cpus)
+    cpus = math.fsum(1 / users[cpu] for cpu in here.cpus)
+    quota = here.quota / sum(other.group == here.group for other in near)
+    return max(1, math.floor(min(cpus + 1e-9, quota if quota == math.inf else math.ceil(quota))))
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """Yields the quota of each control group of this process that has one, in CPUs."""
+    for controller, group in groups_of(root):
+        with suppress(OSError, ValueError):  # not mounted here, or "max"
+            if controller == "":
+                quota_us, period_us = (group / "cpu.max").read_text().split()
+            elif controller == "cpu":
+                quota_us, period_us = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+            else:
+                continue
+            if int(quota_us) > 0:
+                yield int(quota_us) / int(period_us)

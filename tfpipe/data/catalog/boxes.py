@@ -1,6 +1,5 @@
 """Reads the boxes of many images at once, before training: if every box is a sample, or to count crops."""
 
-import os
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.util.ledger import Ledger
 from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
+from tfpipe.util.resources import usable_cpus
 
 # XMLs read by one call; and how many there are before several processes read them, which take a second to start.
 CHUNK = 256
@@ -67,7 +67,7 @@ def boxes_of(catalog: Catalog, storage: Storage | None, items: np.ndarray, *, sh
     chunks = [items[start : start + CHUNK] for start in range(0, len(items), CHUNK)]
     tasks = ([catalog.annotation(item) for item in chunk.tolist()] for chunk in chunks)
     read = partial(read_objects, storage, catalog.annotation_format, len(numbers))
-    processes = len(os.sched_getaffinity(0)) if len(items) > MANY else 1
+    processes = usable_cpus() if len(items) > MANY else 1
     try:
         chunk_xmls = parallel(read, tasks, processes, __name__)
         for chunk, xmls in zip(chunks, progress(chunk_xmls, len(chunks), "reading boxes", "chunk", show), strict=True):

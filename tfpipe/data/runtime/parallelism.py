@@ -1,12 +1,12 @@
 """Sets the pipeline's number of threads and each stage's number of parallel calls."""
 
-import os
 from typing import Literal, NamedTuple
 
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.distributed import World
+from tfpipe.util.resources import usable_cpus
 
 # Default number of parallel reads. Reads wait for storage, so more of them than CPUs pay off: with a latency of 20 ms
 # per file, 64 give 29 times the images/s of two; without latency, 1.08 times (profiles/storage.py).
@@ -70,4 +70,4 @@ def thread_budget(config: DataConfig, world: World) -> int:
         return 1
     if isinstance(config.threads, int):
         return config.threads
-    return max(1, round((config.threads or 1) * (world.threads or len(os.sched_getaffinity(0)))))
+    return max(1, round((config.threads or 1) * (world.threads or usable_cpus())))

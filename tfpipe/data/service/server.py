@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from tfpipe.errors import ConfigError
 from tfpipe.native import native
+from tfpipe.util.resources import usable_cpus
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class Server:
 
         native()  # the graphs that clients send have its ops
 
-        tf.config.threading.set_inter_op_parallelism_threads(threads or len(os.sched_getaffinity(0)))
+        tf.config.threading.set_inter_op_parallelism_threads(threads or usable_cpus())
         host = host or socket.gethostname()
         self._dispatcher = service.DispatchServer(service.DispatcherConfig(port=port))
         if host == "localhost":

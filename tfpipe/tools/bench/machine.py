@@ -19,6 +19,7 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.native import KERNELS, decoder_name, native
 from tfpipe.tools.measure import Count
+from tfpipe.util.resources import usable_cpus
 
 LIMIT_IMAGES = 300
 
@@ -37,11 +38,9 @@ class Machine:
     @classmethod
     def here(cls, data: DataConfig, world: World, stored: Stores | None = None) -> "Machine":
         """Describes this machine, as a pipeline of `data` uses it; `stored` is what the data's source stores."""
-        cpus = world.threads or len(os.sched_getaffinity(0))
-        threads = thread_budget(data, world)
-        reads, decoder = calls_at_once(data, world).read or 1, _decoder(data, stored) if stored else ""
-        reads = threads if reads == tf.data.AUTOTUNE else reads
-        return cls(os.cpu_count() or 1, cpus, threads, reads, tf.__version__, decoder)
+        threads, reads = thread_budget(data, world), calls_at_once(data, world).read or 1
+        counts = world.threads or usable_cpus(), threads, threads if reads == tf.data.AUTOTUNE else reads
+        return cls(os.cpu_count() or 1, *counts, tf.__version__, _decoder(data, stored) if stored else "")
 
 
 def _decoder(data: DataConfig, stored: Stores) -> str:

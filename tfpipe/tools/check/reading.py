@@ -26,6 +26,7 @@ from tfpipe.prepare.index_rows import Images, RawAnnotations, tabulate
 from tfpipe.tools.check.result import HUGE_PIXELS
 from tfpipe.util.files import read_whole
 from tfpipe.util.progress import progress
+from tfpipe.util.resources import usable_cpus
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -175,7 +176,7 @@ def recheck_with_tensorflow(doubts: Sequence[Doubt], config: DataConfig, show: b
     """Returns, for each doubt, its code of result.KINDS, "" for none, and the reason. Loads TensorFlow."""
     from tfpipe.data.images.whole import Decoding
 
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with ThreadPoolExecutor(usable_cpus()) as pool:
         decoded = pool.map(partial(_decode, channels=config.num_channels, how=Decoding.of(config)), doubts)
         return list(progress(decoded, len(doubts), "trying the doubtful ones with TensorFlow", "image", show))
 

@@ -5,7 +5,6 @@ about images that the libraries doubt. Images and splits are compared with each 
 result.py defines the kinds of oddity.
 """
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +40,7 @@ from tfpipe.tools.check.reading import DIGEST_BYTES, Chunk, Doubt, Outcome, Seen
 from tfpipe.tools.check.result import STOPS, Checked, bits
 from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
+from tfpipe.util.resources import usable_cpus
 
 # Images per task of a process, and per task whose images this process reads itself, and hands over.
 IMAGES_PER_TASK = 200
@@ -227,7 +227,7 @@ def _look(subject: Subject, chunks: Sequence[range], processes: int | None) -> l
     config, catalog, world = subject.split.config, subject.split.catalog, subject.split.world
     classes = {name: number for number, name in enumerate(catalog.classes)}
     work = partial(look, classes=classes, most_pixels=config.max_pixels)
-    processes = min(processes or world.threads or len(os.sched_getaffinity(0)), max(1, len(chunks)))
+    processes = min(processes or world.threads or usable_cpus(), max(1, len(chunks)))
     label = f"checking {catalog.split} data ({max(map(len, chunks), default=0)} images each)"
     try:
         seen = parallel(work, _chunks(subject, chunks), processes, look.__module__)

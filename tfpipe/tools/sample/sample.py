@@ -7,7 +7,6 @@ Colour reveals no class: a class is an outline and a pattern.
 import colorsys
 import io
 import json
-import os
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
+from tfpipe.util.resources import usable_cpus
 
 VERSION = 3  # of the pictures: increase it when the same arguments yield other bytes
 MARKER = "sample.json"  # has the arguments from the beginning, and the summary when all files are written
@@ -173,7 +173,7 @@ def write_sample(
     `out` holds other files.
     """
     val_images = max(images // 5, 8) if val_images is None else val_images
-    workers = len(os.sched_getaffinity(0)) if workers is None else workers
+    workers = usable_cpus() if workers is None else workers
     if images < 8 or val_images < 1 or not 0 < scale <= 4 or seed < 0 or workers < 1:
         raise ConfigError(
             "a sample takes images >= 8, val >= 1, 0 < scale <= 4, seed >= 0 and workers >= 1; given were "

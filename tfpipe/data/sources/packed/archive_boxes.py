@@ -5,7 +5,6 @@ They are read once, and stored (catalog/table.py).
 
 import gzip
 import io
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -30,6 +29,7 @@ from tfpipe.errors import ConfigError
 from tfpipe.util.ledger import Ledger
 from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
+from tfpipe.util.resources import usable_cpus
 from tfpipe.util.retry import retried
 
 GZIP = (".tar.gz", ".tgz")
@@ -119,7 +119,7 @@ def read_xmls(file: Path, rows: Rows) -> Rows:
 def _parsed_members(file: Path) -> Rows | None:
     """Returns the XMLs as rows of their names; None if there is none."""
     with file.open("rb") as stream:
-        processes = len(os.sched_getaffinity(0)) if file.stat().st_size > MANY_BYTES else 1
+        processes = usable_cpus() if file.stat().st_size > MANY_BYTES else 1
         members = _xmls(stream, file.name)
         chunks = iter(lambda: list(islice(members, CHUNK)), [])
         results = parallel(parse, chunks, processes, __name__)
