@@ -3,7 +3,7 @@
 #   launch    the words that start the job's ranks
 # and may define `resubmit`, which puts the job into the queue again. See jobs/README.md.
 
-settings=(CONFIG RUN VENV MODULES STAGE SET) # what a job hands on to the next
+settings=(CONFIG RUN VENV IMAGE MODULES STAGE SET) # what a job hands on to the next
 
 dry_run=""
 case ${1:-} in
@@ -34,16 +34,18 @@ enter_environment() {
         export PATH="$VENV/bin:$PATH"
     fi
     # By its path: a launcher may start ranks on other nodes with another PATH.
-    python=${VENV:+$VENV/bin/}python
+    python=(${IMAGE:+apptainer exec "$IMAGE"} "${VENV:+$VENV/bin/}python")
 }
 
-read_set() { # SET, as words for a command
-    local each
+read_set() { # SET, as words for a command; a value goes on until the next key, and may have spaces
+    local each keys='(data|model|optimizer|lr_schedule|loss|metrics|callbacks|training)(\.[a-z_0-9]+)*='
     set=()
-    for each in $SET; do set+=(--set "$each"); done
+    while IFS= read -r each; do
+        [[ ! $each ]] || set+=(--set "$each")
+    done < <(sed -E "s/^ +| +$//g; s/ +($keys)/\n\1/g" <<<"$SET")
 }
 
-newest_checkpoint() { compgen -G "$RUN/checkpoints/step-*.npz" | sort | tail -n 1 || true; }
+newest_checkpoint() { { find "$RUN/checkpoints" -maxdepth 1 -name 'step-*.npz' 2>/dev/null || true; } | sort | tail -n 1; }
 
 # Runs a command that SIGUSR1 tells to save and end, and waits for it; its exit code is in `code`. In the background,
 # since bash handles no signal while it waits for a command in the foreground.
@@ -104,7 +106,7 @@ find_lost_hosts() { # the command; the hosts
 
 # Copies the data to the nodes; the words that then train from there are in `staged`.
 stage_data() {
-    local said stage=("${launch[@]}" "$python" -m tfpipe stage -c "$CONFIG" --out "$STAGE" --split all "${set[@]}")
+    local said stage=("${launch[@]}" "${python[@]}" -m tfpipe stage -c "$CONFIG" --out "$STAGE" --split all "${set[@]}")
     if [[ $dry_run ]]; then
         run "${stage[@]}"
         staged=(--set "(what that says)")
@@ -113,7 +115,8 @@ stage_data() {
     say "copying the data to $STAGE of every node"
     said=$("${stage[@]}")
     say "$said"
-    read -ra staged <<<"$(sed -n 's/^train from it with: //p' <<<"$said")"
+    # Words as a shell reads them: a folder's name may have spaces.
+    mapfile -t staged < <(sed -n 's/^train from it with: //p' <<<"$said" | xargs printf '%s\n')
 }
 
 events() { { wc -l <"$RUN/events.jsonl"; } 2>/dev/null || echo 0; } # lines that the run has written of its starts and ends
@@ -127,7 +130,7 @@ train_on_hosts() { # seconds after which it is to save and end, or nothing
     while true; do
         [[ ! $STAGE ]] || stage_data
         begun=$(events)
-        supervise "$seconds" "${launch[@]}" "$python" train.py -c "$CONFIG" -l "$RUN" --resume auto "${options[@]}" \
+        supervise "$seconds" "${launch[@]}" "${python[@]}" train.py -c "$CONFIG" -l "$RUN" --resume auto "${options[@]}" \
             "${set[@]}" "${staged[@]}"
         if ((code == 139 || code == 14)) && [[ ! ${cancelled:-} && $(events) == "$begun" ]] && ((crashes++ < 3)); then
             say "a rank crashed before the run had begun; starts it once more"
@@ -162,7 +165,7 @@ train_until_done() { # seconds after which it is to save and end, or nothing: th
             say "then, with code 75, which is that of a run that has saved and ended early:"
             resubmit
         fi
-        [[ ! $PROFILE ]] || run "$python" -m tfpipe report "$RUN"
+        [[ ! $PROFILE ]] || run "${python[@]}" -m tfpipe report "$RUN"
     elif ((code == 75)) && [[ $cancelled ]]; then
         say "cancelled; $RUN is saved, and the same job resumes it"
     elif ((code == 75)) && [[ $(newest_checkpoint) == "$before" ]]; then
@@ -175,7 +178,7 @@ train_until_done() { # seconds after which it is to save and end, or nothing: th
         say "the launcher ended with code 0, but the run has not ended: one of its daemons may have been killed"
         code=1
     elif ((code == 0)) && [[ -e $RUN/plugins/profile ]]; then
-        "$python" -m tfpipe report "$RUN" | tee "$RUN/report.txt"
+        "${python[@]}" -m tfpipe report "$RUN" | tee "$RUN/report.txt"
     fi
     exit "$code"
 }
@@ -186,5 +189,5 @@ train_traced() {
     enter_environment
     read_set
     read -ra launch <<<"$LAUNCH"
-    run "${launch[@]}" "$python" train.py -c "$CONFIG" -l "$RUN" -n "$STEPS" --profile "$PROFILE" "${set[@]}" "${sets[@]}"
+    run "${launch[@]}" "${python[@]}" train.py -c "$CONFIG" -l "$RUN" -n "$STEPS" --profile "$PROFILE" "${set[@]}" "${sets[@]}"
 }

@@ -11,6 +11,7 @@
 CONFIG=${CONFIG:-configs/imagenet_resnet50.json}
 RUN=${RUN:-runs/imagenet}           # on a file system that all nodes see; checkpoints, metrics, traces
 VENV=${VENV-$PWD/.venv}             # empty: the python of the modules
+IMAGE=${IMAGE:-}                    # a container's image, in which apptainer starts python; empty: none
 MODULES=${MODULES:-}                # the MPI that Horovod was built with; none is needed without Horovod
 STAGE=${STAGE:-}                    # a node-local directory, to train from copies there; empty: where the data is
 PROFILE=${PROFILE:-}                # 20:40 traces these steps of the first job into RUN, and reports at the end
@@ -25,7 +26,15 @@ source jobs/common.sh
 
 settings+=(RANKS_PER_NODE CORES GPUS SAVE_S)
 export "${settings[@]}"
-resubmit() { run flux --parent batch jobs/flux.sh; }
+resubmit() { # as this job was submitted: what the command line said of nodes, time, queue and bank wins over this script
+    local asked=()
+    [[ ! ${FLUX_ENCLOSING_ID:-} ]] || mapfile -t asked < <(flux --parent job info "$(flux getattr jobid)" jobspec | python3 -c '
+import json, sys
+about = json.load(sys.stdin)["attributes"]["system"]
+asked = {"time-limit": about.get("duration") and f"{int(about['"'duration'"'])}s", "queue": about.get("queue"), "bank": about.get("bank")}
+print(*(f"--{flag}={value}" for flag, value in asked.items() if value), sep="\n")')
+    run flux --parent batch --nodes="$nodes" "${asked[@]}" jobs/flux.sh
+}
 
 # A job in this allocation. `flux run` would keep SIGUSR1 to itself.
 # shellcheck disable=SC2317,SC2329 # `launch` calls it

@@ -9,6 +9,7 @@
 CONFIG=${CONFIG:-configs/sample.json}
 RUN=${RUN:-runs/mpirun}             # on a file system that all hosts see; checkpoints, metrics, traces
 VENV=${VENV-$PWD/.venv}             # empty: the python on PATH
+IMAGE=${IMAGE:-}                    # a container's image, in which apptainer starts python; empty: none
 MODULES=${MODULES:-}
 STAGE=${STAGE:-}                    # a local directory of each host, to train from copies there; empty: where the data is
 PROFILE=${PROFILE:-}                # 20:40 traces these steps of the first run into RUN, and reports at the end

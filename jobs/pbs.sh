@@ -16,6 +16,7 @@
 CONFIG=${CONFIG:-configs/imagenet_resnet50.json}
 RUN=${RUN:-runs/imagenet}           # on a file system that all nodes see; checkpoints, metrics, traces
 VENV=${VENV-${PBS_O_WORKDIR:-$PWD}/.venv} # empty: the python of the modules
+IMAGE=${IMAGE:-}                          # a container's image, in which apptainer starts python; empty: none
 MODULES=${MODULES:-}                # "PrgEnv-gnu cray-mpich": the MPI that Horovod was built with
 STAGE=${STAGE:-}                    # a node-local directory, to train from copies there; empty: where the data is
 PROFILE=${PROFILE:-}                # 20:40 traces these steps of the first job into RUN, and reports at the end

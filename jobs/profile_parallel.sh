@@ -19,4 +19,4 @@ source jobs/common.sh
 
 sets=()
 train_traced
-run "$python" -m tfpipe report "$SERIAL" "$RUN"
+run "${python[@]}" -m tfpipe report "$SERIAL" "$RUN"

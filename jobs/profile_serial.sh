@@ -18,4 +18,4 @@ source jobs/common.sh
 
 sets=(--set data.num_parallel_readers=1 --set data.prefetch_buffer_size=0)
 train_traced
-run "$python" -m tfpipe report "$RUN"
+run "${python[@]}" -m tfpipe report "$RUN"

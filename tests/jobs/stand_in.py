@@ -83,9 +83,18 @@ def flux(words: list[str]) -> None:
         launch("flux", json.loads(noted.read_text()))
     elif words == ["job", "kill", "--signal=SIGUSR1", "f1"]:
         os.kill(int(noted.with_name("flux-pid").read_text()), signal.SIGUSR1)
-    elif words in (["job", "timeleft"], ["getattr", "size"]):
-        print({"job": 3600, "getattr": 2}[words[0]])
-    elif words != ["--parent", "batch", "jobs/flux.sh"]:
+    elif words in (["job", "timeleft"], ["getattr", "size"], ["getattr", "jobid"]):
+        print({"timeleft": 3600, "size": 2, "jobid": "f7"}[words[1]])
+    elif words == ["--parent", "job", "info", "f7", "jobspec"]:
+        asked = {"duration": 7200.0, "queue": "pbatch", "bank": "mine", "environment": {"queue": "another"}}
+        print(json.dumps({"version": 1, "attributes": {"system": asked}}))
+    elif words[:2] == ["--parent", "batch"]:
+        parser = argparse.ArgumentParser("flux batch", allow_abbrev=False, add_help=False)
+        for flag in ("--nodes", "--time-limit", "--queue", "--bank"):
+            parser.add_argument(flag)
+        parser.add_argument("script")
+        parser.parse_args(words[2:])
+    else:
         sys.exit(f"flux: {words}")
 
 

@@ -25,7 +25,7 @@ echo "[\\"python\\"$(printf ', "%s"' "$@")]" >> "$CALLS"
 case "$*" in
     *"tfpipe stage"*)
         echo "/local: 7 files copied (0.1 MB), 0 were there"
-        echo "train from it with: --set data.train_filelist=/local/train.txt" ;;
+        echo "train from it with: --set 'data.train_filelist=/local disk/train.txt'" ;;
     *"tfpipe report"*) echo "the report" ;;
     train.py*)
         if [[ ${STUCK:-} ]]; then
@@ -57,8 +57,8 @@ LAUNCHED = {
 RESUBMITTED = {
     "slurm": "scontrol requeue 7",
     "pbs": "qsub -l select=2:ncpus=64:ngpus=4:system=polaris -l walltime=01:00:00 -q prod -A mine "
-    "-v CONFIG,RUN,VENV,MODULES,STAGE,SET,RANKS_PER_NODE,DEPTH,CPU_BIND,SAVE_S jobs/pbs.sh",
-    "flux": "flux --parent batch jobs/flux.sh",
+    "-v CONFIG,RUN,VENV,IMAGE,MODULES,STAGE,SET,RANKS_PER_NODE,DEPTH,CPU_BIND,SAVE_S jobs/pbs.sh",
+    "flux": "flux --parent batch --nodes=2 --time-limit=7200s --queue=pbatch --bank=mine jobs/flux.sh",
 }
 
 
@@ -89,9 +89,11 @@ class Cluster(NamedTuple):
     def calls(self, but: str = "python") -> list[str]:
         """The calls that were made, but for programs of that name and for those that ask a scheduler."""
         lines = (self.root / "calls").read_text().splitlines()
-        asking = (["flux", "job"], ["flux", "getattr"])
+        asking = (["flux", "job"], ["flux", "getattr"], ["flux", "--parent", "job"])
         calls = [
-            words for words in map(json.loads, lines) if words[0] not in (but, "qstat") and words[:2] not in asking
+            words
+            for words in map(json.loads, lines)
+            if words[0] not in (but, "qstat") and not any(words[: len(each)] == each for each in asking)
         ]
         return [" ".join(words) for words in calls]
 
@@ -197,8 +199,32 @@ def test_data_is_staged_by_the_ranks_and_trained_from_there(pretending: Cluster,
         assert calls[0] == f"{LAUNCHED[script]} {pretending.environ['VENV']}/bin/python {stage}"
     assert f"python {stage}" in calls
     train = trained(pretending).partition("train.py")[2]
-    assert calls[-1] == f"python train.py{train} --set data.train_filelist=/local/train.txt"
+    assert calls[-1] == f"python train.py{train} --set data.train_filelist=/local disk/train.txt"
     assert "7 files copied" in done.out
+
+
+@pytest.mark.parametrize("script", LAUNCHED)
+def test_names_may_have_spaces_brackets_and_commas(pretending: Cluster, script: str) -> None:
+    (pretending.root / "codes").write_text("75\n")
+    run_dir = str(pretending.root / "my [run] 1, x*")
+    values = ["data.train_filelist=/a b/[c] =.txt", "data.classes=[a b, c]", "training.epochs=2"]
+    done = pretending.run(script, RUN=run_dir, SET=f" {'  '.join(values)} ", STAGE="/local disk")
+    assert done.code == 75, "it finds its checkpoint, and is resumed"
+    given = [word for value in values for word in ("--set", value)]
+    stage, train = [
+        words for words in map(json.loads, (pretending.root / "calls").read_text().splitlines()) if words[0] == "python"
+    ]
+    assert stage[3:] == ["stage", "-c", "c.json", "--out", "/local disk", "--split", "all", *given]
+    staged = ["--set", "data.train_filelist=/local disk/train.txt"]
+    assert train[1:] == ["train.py", "-c", "c.json", "-l", run_dir, "--resume", "auto", *given, *staged]
+
+
+def test_a_containers_python_is_started_in_it(pretending: Cluster) -> None:
+    (pretending.root / "codes").write_text("0\n")
+    inside = '[[ $1 == exec ]] && echo "$2" >> "$CALLS.images" && shift 2; exec "$@"'
+    write_program(pretending.root / "bin/apptainer", inside)
+    assert pretending.run("slurm", IMAGE="/images/my image.sif").code == 0
+    assert (pretending.root / "calls.images").read_text() == "/images/my image.sif\n"
 
 
 def test_steps_are_traced_in_the_first_job_and_reported_after_the_last(pretending: Cluster) -> None:

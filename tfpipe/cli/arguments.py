@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib.util import find_spec
@@ -125,6 +126,11 @@ def write_json(path: Path | None, value: Any) -> None:
         retried(path.write_text)(to_json(value, indent=2) + "\n")
 
 
+def trained_from(overrides: Sequence[str]) -> str:
+    """Returns the line that says how to train with these values of --set, for a shell."""
+    return "train from it with: " + shlex.join(word for override in overrides for word in ("--set", override))
+
+
 def add_profile(arguments: Arguments, traced: str) -> None:
     """Adds --profile, a window of steps or batches."""
     arguments.add_argument(
@@ -173,7 +179,7 @@ def share(text: str) -> tuple[int, int]:
 
 
 # Arguments of a command that a rank may have for itself. The content of the config is compared.
-OWN = ("run", "debug", "config", "set", "interop", "intraop", "processes")
+OWN = ("run", "check", "debug", "config", "set", "interop", "intraop", "processes")
 
 
 def shared(args: argparse.Namespace, config: Config | DataConfig) -> dict[str, Any]:

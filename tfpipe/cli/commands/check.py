@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
         print(f"{args.fix_list}: {len(results[0].catalog) - dropped} lines, {dropped} left out")
         if Path(results[0].place).is_dir() and not results[0].reads_xmls:
             # Training would look for the XMLs of a list, unlike those of a folder.
-            print(f"train from it with: --set data.{args.split}_filelist={args.fix_list} --set data.annotations=none")
+            print(cli.trained_from([f"data.{args.split}_filelist={args.fix_list}", "data.annotations=none"]))
     if (problem := conclusion(results)) is not None:
         advised = isinstance(source, Files) and args.fix_list is None
         fix = "; --fix-list OUT writes a list without what stops training" if advised else ""

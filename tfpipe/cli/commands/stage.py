@@ -36,4 +36,4 @@ def run(args: argparse.Namespace) -> None:
         print(f"{args.out}: {copied.files} files copied ({copied.bytes / 1e6:.1f} MB), {copied.there} were there")
         if args.share is not None:
             print('the lists are whole, the images those of the share: for data.scope "shard" with as many ranks')
-        print("train from it with: " + " ".join(f"--set {override}" for override in staged.overrides))
+        print(cli.trained_from(staged.overrides))
