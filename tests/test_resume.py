@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from tests.support.runs import LATE, SLOWLY, check_epoch, epoch_of, read_metrics
 from tests.support.sample import TINY, SampleData
 from tfpipe.cli import main
 from tfpipe.errors import Stopped
+from tfpipe.training.saved import saved_step
 
 
 @pytest.fixture
@@ -198,6 +200,14 @@ def test_an_interrupted_run_ends_with_the_same_weights_bit_for_bit(
     assert main([*refused, *auto]) == 0
     assert "has all of its 3 epochs already" in caplog.text
     assert {path: path.stat().st_mtime_ns for path in parts.rglob("*") if path.is_file()} == before
+    # A run that is killed between its last checkpoint and the saving of the model has an older one.
+    model = parts / "model.keras"
+    assert saved_step(model) == 72
+    with zipfile.ZipFile(model, "a") as archive:
+        archive.comment = archive.comment.replace(b"72", b"48")
+    assert saved_step(model) == 48
+    assert run_train("-c", config, "-l", parts, *auto).code == 0
+    assert saved_step(model) == 72
     longer = run_train("-c", config, "-l", parts, "--resume", "--set", "training.epochs=4")
     assert longer.code == 0, longer.err
     assert [line["epoch"] for line in read_metrics(parts)] == [1, 2, 3, 4]

@@ -282,3 +282,28 @@ def test_a_number_that_is_out_of_range_is_refused_before_anything_is_read(tfpipe
         f"argument {option}" in err.replace("-n/--", "--")
         and f'received "{value.split(",")[-1]}"; accepted: a whole number from ' in err
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "unused"),
+    [
+        ("pack --verify d --shards 3", "--verify makes no use of --shards"),
+        ("pack --verify d --set data.seed=1 --kind raw", "--verify makes no use of --set and --kind"),
+        ("index -c c.json --verify --processes 2", "--verify makes no use of --processes"),
+        ("config --schema --set data.seed=1", "--schema makes no use of --set"),
+        ("bench -c c.json --sweep data.seed=1,2 --profile 1:2", "--sweep makes no use of --profile"),
+    ],
+)
+def test_an_option_without_effect_is_refused(tfpipe_command: Command, words: str, unused: str) -> None:
+    done = tfpipe_command(*words.split())
+    assert (done.code, done.out) == (2, "") and f"{unused}: leave one of them out" in done.err
+
+
+def test_a_traceback_is_shown_and_the_other_ranks_are_ended_all_the_same(
+    tfpipe_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr("tfpipe.cli.program.end_other_ranks", ended.append)
+    done = tfpipe_command("config", "-c", "/none.json", "--debug")
+    assert done.code == 2 and ended == [2]
+    assert "Traceback" in done.err and done.err.splitlines()[-1].startswith("tfpipe: error: ")

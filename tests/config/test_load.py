@@ -186,6 +186,21 @@ def test_all_mistakes_are_reported_at_once(complain):
             with_data() | {"optimizer": {"learning_rate": math.nan}},
             "optimizer.learning_rate: received NaN; accepted: a finite number",
         ),
+        *(
+            (
+                with_data() | {"optimizer": {"args": {"learning_rate": rate}}},
+                f"optimizer.args.learning_rate: received {json.dumps(rate)}; accepted: a finite number above 0",
+            )
+            for rate in (0, -0.1, "0.1", True)
+        ),
+        *(
+            (
+                with_data() | {"training": {"metrics_port": port}},
+                f"training.metrics_port: received {json.dumps(port)}; accepted: a port from 0 to 65535, or "
+                '"HOST:PORT"',
+            )
+            for port in (99999, 65536, -1, "0.0.0.0:65536", "0.0.0.0:99999", "9400", "")
+        ),
         (
             with_data() | {"optimizer": {"args": {"betas": [0.9, -math.inf]}}},
             'optimizer.args: received {"betas": [0.9, -Infinity]}; accepted: finite numbers only',

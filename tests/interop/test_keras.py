@@ -73,6 +73,11 @@ def test_a_run_of_another_backend_resumes_bit_for_bit(found: Callable[[str], dic
         assert got["test_images"] == expected["test_images"] == 37
         for figure in ("epoch", "step", "loss", "top1", "top5", "test_loss", "test_top1"):
             assert got[figure] == pytest.approx(expected[figure], rel=1e-5), figure
+    curve = [(int(batch), float(loss)) for batch, loss in result["curve"]]
+    assert [batch for batch, _ in curve] == [*range(8)] * 2
+    ends = [line["loss"] for line in other if "loss" in line and "interval" not in line]
+    assert [loss for batch, loss in curve if batch == 7] == ends, "the last batch's is the epoch's"
+    assert len({loss for _, loss in curve}) == 16, "each batch has its own"
 
 
 def test_a_call_of_several_steps_commits_no_batch_beyond_the_pass() -> None:

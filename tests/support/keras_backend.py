@@ -109,16 +109,18 @@ def runs(config: tfpipe.Config, folder: Path) -> dict[str, Any]:
     saving = CallbackConfig(name="ModelCheckpoint", args={"filepath": str(by_callback)})
     evaluating = CallbackConfig(name="tests.support.keras_backend:Evaluating")
     config = config.model_copy(update={"callbacks": [evaluating, saving]})
+    curve = CallbackConfig(name="tests.support.own:Curve", args={"path": str(folder / "curve")})
+    drawn = config.model_copy(update={"callbacks": [*config.callbacks, curve]})
     make, guarded = loop.make_callbacks, Guarded(config.training.steps_per_epoch)
     loop.make_callbacks = lambda *given: [guarded, *make(*given)]
     loop.train(config, tfpipe.World(), whole)
     loop.make_callbacks = lambda run, checkpoints: [StopAfter(checkpoints.stop), *make(run, checkpoints)]
     try:
-        loop.train(config, tfpipe.World(), parts)
+        loop.train(drawn, tfpipe.World(), parts)
     except Stopped as stopped:
         said = str(stopped)
     loop.make_callbacks = make
-    loop.train(config, tfpipe.World(), parts, resume=True)
+    loop.train(drawn, tfpipe.World(), parts, resume=True)
     paths = (whole / "model.keras", parts / "model.keras", by_callback)
     equal = [
         all((weights == alike[0]).all() for weights in alike)
@@ -128,6 +130,7 @@ def runs(config: tfpipe.Config, folder: Path) -> dict[str, Any]:
         plain = b"tfpipe" not in archive.read("config.json")
     return {
         "said": said,
+        "curve": [line.split() for line in (folder / "curve").read_text().splitlines()],
         "plain": plain,
         "guarded": guarded.guarded,
         "equal": all(equal),

@@ -35,3 +35,13 @@ def of_one_size(shape: tuple[int, int, int], classes: int) -> keras.Model:
     """Builds a layer with a weight for each pixel: the same arguments and result as `tiny`."""
     inputs = keras.Input(shape)
     return keras.Model(inputs, layers.Dense(classes)(layers.Flatten()(inputs)))
+
+
+def odd(
+    shape: tuple[int, int, int], classes: int, outputs: int | None = None, count: int = 1, flat: bool = True
+) -> keras.Model:
+    """Builds a network with another number of `outputs`, several of them, or one for each pixel."""
+    inputs = keras.Input(shape)
+    x = layers.GlobalAveragePooling2D()(inputs) if flat else inputs
+    logits = [layers.Dense(outputs or classes)(x) for _ in range(count)]
+    return keras.Model(inputs, logits if count > 1 else logits[0])

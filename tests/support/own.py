@@ -134,6 +134,18 @@ class Diary(keras.callbacks.Callback):
         self.write("done")
 
 
+class Curve(keras.callbacks.Callback):
+    """Writes down the loss of each batch."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.path = Path(path)
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        with self.path.open("a") as file:
+            file.write(f"{batch} {(logs or {})['loss']!r}\n")
+
+
 class Halving(keras.callbacks.ReduceLROnPlateau):
     """A callback of Keras' that sets the learning rate, with a name of its own."""
 

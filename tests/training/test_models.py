@@ -1,5 +1,6 @@
 """Networks: shapes, what is done to the pixels, and models that load without tfpipe."""
 
+import re
 from pathlib import Path
 
 import keras
@@ -9,7 +10,7 @@ import pytest
 from tfpipe.config import Config
 from tfpipe.config.data_sections import Normalize
 from tfpipe.errors import ConfigError
-from tfpipe.training.models import IMAGENET_MEAN, IMAGENET_STD, _block, build_model
+from tfpipe.training.models import IMAGENET_MEAN, IMAGENET_STD, _block, applications, build_model
 
 
 def config(name: str = "resnet18", dtype: str = "uint8", channels: int = 3, side: int = 32, **args: object) -> Config:
@@ -107,6 +108,35 @@ def test_an_application_saves_and_loads_as_plain_keras(tmp_path: Path) -> None:
     np.testing.assert_allclose(loaded(images), model(images), atol=1e-5)
     assert model.output_shape == (None, 7)
     assert "softmax" not in str(model.get_config())
+
+
+@pytest.mark.parametrize("name", ["keras.applications:MobileNetV2", "keras.applications.mobilenet_v2:MobileNetV2"])
+def test_an_application_may_be_named_with_its_module(name: str) -> None:
+    model = build_model(config(name), 7)
+    assert model.name == "MobileNetV2" and model.output_shape == (None, 7)
+
+
+@pytest.mark.full("builds networks of up to 350 million weights")
+@pytest.mark.parametrize("name", sorted(applications()))
+def test_each_application_has_the_datas_classes_with_and_without_its_module(name: str) -> None:
+    side = 224 if name == "NASNetMobile" else 331 if name == "NASNetLarge" else 96
+    for named in (name, f"keras.applications:{name}"):
+        assert build_model(config(named, side=side), 7).output_shape == (None, 7), named
+        keras.utils.clear_session()
+
+
+@pytest.mark.parametrize(
+    ("args", "shapes"),
+    [
+        ({"outputs": 1000}, [(None, 1000)]),
+        ({"count": 2}, [(None, 7), (None, 7)]),
+        ({"flat": False}, [(None, 32, 32, 7)]),
+    ],
+)
+def test_outputs_of_another_form_are_refused_before_training(args: dict, shapes: list) -> None:
+    message = f"gives outputs of the shapes {shapes}, and the data have 7 classes: accepted: logits of the shape "
+    with pytest.raises(ConfigError, match=re.escape(f"{message}(None, 7)")):
+        build_model(config("tests.support.models:odd", **args), 7)
 
 
 def test_logits_are_full_precision_under_a_mixed_policy() -> None:

@@ -18,7 +18,7 @@ from tfpipe.training.checkpointing.checkpoints import read_latest
 from tfpipe.training.checkpointing.signals import Stop
 from tfpipe.training.evaluate import Evaluator, Scores
 from tfpipe.training.loop import train
-from tfpipe.training.own_callbacks import check_monitor, choose_mode, monitors
+from tfpipe.training.own_callbacks import check_monitor, choose_mode, looks_at_batches, monitors
 
 DIARY = "tests.support.own:Diary"
 
@@ -77,6 +77,45 @@ def test_a_callback_is_called_as_by_fit_and_numbers_batches_by_epoch(
     assert entries(run_dir)[len(written) :] == [["begin", 2], ["epoch", 1], batches[2], end, ["done"]]
     # What a callback adds to the logs is recorded.
     assert [line["from_diary"] for line in read_metrics(run_dir)] == [0.5, 1.5]
+
+
+def test_a_callback_sees_the_metrics_of_its_batch(sample: SampleData, run_dir: Path) -> None:
+    """Not those of a batch before, though the run reads a step's results late."""
+    curve = {"name": "tests.support.own:Curve", "args": {"path": str(run_dir / "curve")}}
+    train(config_with(sample, run_dir, curve), World(), run_dir)
+    batches, losses = zip(*(line.split() for line in (run_dir / "curve").read_text().splitlines()), strict=True)
+    assert batches == ("0", "1", "2") * 2 and len(set(losses)) == 6
+    assert [float(loss) for loss in losses[2::3]] == [line["loss"] for line in read_metrics(run_dir)]
+
+
+class Alias(keras.callbacks.Callback):
+    def on_batch_end(self, batch: int, logs: dict | None = None) -> None: ...
+
+
+class OwnCheckpoint(keras.callbacks.ModelCheckpoint):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("callback", "looks"),
+    [
+        (keras.callbacks.EarlyStopping(), False),
+        (keras.callbacks.ModelCheckpoint("x.keras"), False),
+        (keras.callbacks.ModelCheckpoint("x.keras", save_freq=7), True),
+        (keras.callbacks.TensorBoard("x", update_freq="epoch"), False),
+        (keras.callbacks.TensorBoard("x", update_freq="batch"), True),
+        (keras.callbacks.TerminateOnNaN(), True),
+        (keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: None), False),
+        (keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: None), True),
+        (Alias(), True),
+        (OwnCheckpoint("x.keras"), True),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, keras.callbacks.Callback) else str(value),
+)
+def test_only_callbacks_that_may_look_at_a_batch_wait_for_its_metrics(
+    callback: keras.callbacks.Callback, looks: bool
+) -> None:
+    assert looks_at_batches(callback) == looks
 
 
 def test_metrics_of_an_interrupted_epoch_continue_by_name_and_a_new_one_is_named(

@@ -12,7 +12,7 @@ from tfpipe.training.skipping import BAD_FILES, HEADING, Skipping
 
 
 def test_what_was_left_out_is_listed_before_a_checkpoint_and_every_interval(tmp_path: Path) -> None:
-    left_out = [(7, SimpleNamespace(path="a.jpg", reason="no JPEG"))]
+    left_out = [(7, SimpleNamespace(path="a.jpg", reason="no\nJPEG:\t\r\n\u2028it"))]
     data = SimpleNamespace(max_bad_fraction=0.2)
     loader = SimpleNamespace(world=World(), split="train", dropped=lambda: left_out, config=SimpleNamespace(data=data))
     loader.data = SimpleNamespace(order=SimpleNamespace(length=10))
@@ -25,7 +25,7 @@ def test_what_was_left_out_is_listed_before_a_checkpoint_and_every_interval(tmp_
     model.granted = Requests(save=True)
     skipping.on_train_batch_end(1)
     assert model.dropped_images == 1
-    assert (tmp_path / BAD_FILES).read_text() == f"{HEADING}3\t0\ttrain\t7\ta.jpg\tno JPEG\n"
+    assert (tmp_path / BAD_FILES).read_text() == f"{HEADING}3\t0\ttrain\t7\ta.jpg\tno JPEG: it\n", "a line each"
     model.granted = Requests()
     for batch in (2, 3):
         skipping.on_train_batch_end(batch)

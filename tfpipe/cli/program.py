@@ -5,7 +5,8 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import import_module
 
 from tfpipe import __version__
@@ -40,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rank = launch.rank if launch else 0
     configure_logging(rank, args.debug)
     try:
+        args.check(args)
         args.run(args)
     except Stopped as stopped:
         if rank == 0:
@@ -56,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail_later(str(error), launch)
     except (TfpipeError, OSError) as error:
         if args.debug:
-            raise
+            traceback.print_exc()
         return _fail(str(error), getattr(error, "exit_code", 1), rank)
     except Exception as error:
         if not is_lost(error):
@@ -95,5 +97,22 @@ def _parser() -> argparse.ArgumentParser:
         added = subparsers.add_parser(name, help=summary, description=f"{summary} {more.strip()}")
         added.add_argument("--debug", action="store_true", help="log everything, show tracebacks")
         command.add_arguments(added)
-        added.set_defaults(run=command.run)
+        added.set_defaults(run=command.run, check=partial(_check_used, added, getattr(command, "USED_BY", {})))
     return parser
+
+
+def _check_used(
+    parser: argparse.ArgumentParser, used_by: Mapping[str, Sequence[str]], args: argparse.Namespace
+) -> None:
+    """Raises ConfigError if an option is given together with one that leaves it without effect.
+
+    `used_by` are the options that one uses, by its name.
+    """
+    given = [action for action in parser._actions if getattr(args, action.dest, action.default) != action.default]
+    for mode in given:
+        if mode.dest not in used_by:
+            continue
+        unused = [each for each in given if each is not mode and each.dest not in ("debug", *used_by[mode.dest])]
+        if unused:
+            flags = (each.option_strings[-1] for each in (mode, *unused))
+            raise ConfigError(f"{next(flags)} makes no use of {' and '.join(flags)}: leave one of them out")

@@ -1,10 +1,11 @@
 """The sections of a config besides `data`, and the config as a whole."""
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from tfpipe.config.conflicts import OTHERS, check, conflicts
 from tfpipe.config.data import DataConfig
@@ -23,6 +24,14 @@ OWN = (
 )  # fmt: skip
 Port = Annotated[int, Field(ge=0, lt=2**16)]
 NAMED = Form('a list of {"name": NAME, "args": {...}}')
+
+
+def _at_port(value: Any) -> Any:
+    host, _, port = str(value).rpartition(":")
+    is_whole = isinstance(value, int) or (isinstance(value, str) and host.strip() == host != "")
+    if value is None or (is_whole and port.isdecimal() and int(port) < 2**16):
+        return value
+    raise ValueError(f'received {json.dumps(value)}; accepted: a port from 0 to 65535, or "HOST:PORT"')
 
 
 class ModelConfig(Section):
@@ -60,7 +69,8 @@ class LrScheduleConfig(Section):
     """The learning rate schedule."""
 
     name: str | None = None
-    """Class in keras.optimizers.schedules, e.g. "CosineDecay"; null: a constant rate."""
+    """Class in keras.optimizers.schedules, e.g. "CosineDecay"; or of your own, "package.module:Class", a subclass of
+    keras.optimizers.schedules.LearningRateSchedule; null: a constant rate."""
     args: Args = {}
     """Keras' arguments; initial_learning_rate defaults to the optimizer's rate, decay_steps to all steps of the run."""
     scale_by_ranks: bool = False
@@ -78,20 +88,21 @@ class LossConfig(Section):
     or with `data.mix` shares of the classes, float32 [batch, classes], also of test data; and logits [batch, classes].
     It returns a loss for each crop, [batch]."""
     args: Args = {}
-    """Keras' arguments; from_logits is true unless set. label_smoothing and `data.mix` work with the
-    sparse loss too."""
+    """Keras' arguments; from_logits is true unless set, and false gives probabilities, by softmax. label_smoothing and
+    `data.mix` work with the sparse loss too."""
 
 
 class MetricConfig(Section):
     """A metric besides loss, top1 and top5, on the training data."""
 
     name: str
-    """Class in keras.metrics that takes class numbers and logits, e.g. "SparseTopKCategoricalAccuracy"; or of your own,
-    "package.module:name": a function of labels, logits and `args` that returns a value for each crop, or a subclass of
-    keras.metrics.Metric whose variables are sums over batches. With `data.mix` a crop's class number is that of the
-    largest share."""
+    """Class in keras.metrics, which gets one-hot labels, or class numbers if its name begins with Sparse, and
+    probabilities, by softmax; or of your own, "package.module:name": a function of labels, logits and `args` that
+    returns a value for each crop, or a subclass of keras.metrics.Metric whose variables are sums over batches. It
+    receives class numbers int32 [batch], with `data.mix` of the largest share, and logits [batch, classes]."""
     args: Args = {}
-    """Keras' arguments, or yours; {"name": "top3"} is the metric's name in metrics.jsonl."""
+    """Keras' arguments, or yours; {"name": "top3"} is the metric's name in metrics.jsonl. from_logits is true for
+    cross-entropies unless set; true gives logits."""
 
 
 class CallbackConfig(Section):
@@ -128,7 +139,7 @@ class TrainingConfig(Section):
     """Steps between two progress lines in a log."""
     interval: PositiveInt = 100
     """Steps summarised in one line of metrics.jsonl, over all ranks."""
-    metrics_port: Port | Annotated[str, Field(pattern=r"^[^\s:]+:[0-9]{1,5}$")] | None = None
+    metrics_port: Annotated[Port | str | None, BeforeValidator(_at_port)] = None
     """TCP port on which rank 0 serves live figures of the run to Prometheus, at /metrics, to this host; 0: a free one,
     which the log names; "0.0.0.0:9400" lets other hosts read them, without a password; null: none. Needs
     prometheus_client: pip install 'tfpipe[metrics]'."""
@@ -186,6 +197,9 @@ def _rates_conflict(config: Config) -> Iterator[str]:
     keys = {"optimizer.learning_rate": optimizer.learning_rate}
     keys["optimizer.args.learning_rate"] = optimizer.args.get("learning_rate")
     rates = {key: rate for key, rate in keys.items() if rate is not None}
+    for key, rate in rates.items():
+        if isinstance(rate, bool) or not (isinstance(rate, int | float) and 0 < rate < math.inf):
+            yield f"{key}: received {json.dumps(rate)}; accepted: a finite number above 0"
     if len({*rates.values()}) > 1:
         yield f"{_shown(rates)}: both are the optimizer's rate: leave one of them out"
     scheduled = {f"lr_schedule.args.{key}": schedule.args[key] for key in RATES if key in schedule.args}

@@ -88,7 +88,7 @@ class Evaluator:
         result = summarise(np.array(summed), self.classes)
         catalog, dropped = self.loader.catalog, self._dropped(model)
         if not catalog.by_object and result.images + dropped != len(catalog):
-            raise TfpipeError(f"the test pass saw {result.images} images of {len(catalog)} in the filelist")
+            raise TfpipeError(f"the test pass saw {result.images} images of {len(catalog)} of {catalog.display_name}")
         return result
 
     def _dropped(self, model: keras.Model) -> int:

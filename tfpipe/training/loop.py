@@ -44,14 +44,11 @@ from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.not_finite import NotFiniteGuard
 from tfpipe.training.own_callbacks import OwnCallbacks
 from tfpipe.training.run_model import RunModel
-from tfpipe.training.saved import CONFIG, MODEL, write_classes
+from tfpipe.training.saved import CONFIG, MODEL, RESUME_ADVICE, save_model, saved_step, write_classes
 from tfpipe.training.skipping import Skipping
 from tfpipe.util.atomic_write import writing
-from tfpipe.util.retry import retried
 
 logger = logging.getLogger(__name__)
-
-RESUME_ADVICE = "once it can be written, continue the run with --resume auto"
 
 
 class TrainingRun(NamedTuple):
@@ -88,7 +85,9 @@ def train(
     run.train.restart(start.state.stream, start.state.total_steps, (start.state.epoch, start.state.step))
     run.train.meter.steps = start.state.total_steps
     saved, untrained = run_dir / MODEL, start.state.epoch < config.training.epochs
-    if not untrained and start.state.untested is None and world.from_rank0(saved.exists):
+    # A run that was ended while it saved the model has an older one, or none.
+    is_saved = world.from_rank0(lambda: saved_step(saved)) == start.state.total_steps
+    if not untrained and start.state.untested is None and is_saved:
         logger.info("%s has all of its %d epochs already", run_dir, config.training.epochs)
         return {}
     with stop_on_signals() as stop, writing(run_dir, RESUME_ADVICE):
@@ -110,17 +109,9 @@ def train(
             logs = fit(model, max(phase.steps for phase in schedule.phases), callbacks, checkpoints)
     check_weights(model, world)
     # The others wait: TensorFlow's collectives would report a rank as lost that ends half a minute before this one.
-    world.from_rank0(partial(save_model, model, saved))
+    world.from_rank0(lambda: save_model(model.plain(), saved, checkpoints.state.total_steps))
     record(run_dir, world, "end", step=checkpoints.state.total_steps, epoch=checkpoints.state.epoch)
     return logs
-
-
-def save_model(model: RunModel, path: Path) -> None:
-    """Saves a plain Keras model, which loads without tfpipe. Raises ConfigError if `path` cannot be written."""
-    with writing(path, RESUME_ADVICE):
-        unfinished = path.parent / ".unfinished.keras"  # Keras writes only to names that end with .keras
-        retried(model.plain().save)(unfinished)
-        unfinished.replace(path)
 
 
 def load_run(config: Config, world: World, folder: Path, marks: bool = False) -> TrainingRun:
@@ -219,8 +210,7 @@ def make_callbacks(run: TrainingRun, checkpoints: Checkpoints) -> list[keras.cal
     loader, start = run.train, checkpoints.state
     config, world = loader.config, loader.world
     training = config.training
-    crops = [loader.schedule.phase(epoch).batch_size * world.size for epoch in range(training.epochs)]
-    throughput = Throughput(crops, start.epoch_steps - start.step)
+    throughput = Throughput(loader.schedule, world.size, start.epoch_steps - start.step)
     record = Record(run.folder) if world.rank == 0 else None
     accounting = Accounting(loader, training.interval, throughput, record)
     callbacks = [NotFiniteGuard(run.folder, world), throughput, accounting, OverRanks(world)]

@@ -43,8 +43,7 @@ def build_model(config: Config, classes: int) -> keras.Model:
 
     Raises ConfigError if there is no such network, or it does not accept `model.args`.
     """
-    name = ALIASES.get(config.model.name, config.model.name)
-    size = input_size(config.data)
+    name, size = network_name(config), input_size(config.data)
     inputs = keras.Input((*size, config.data.num_channels), dtype=config.data.dtype)
     # To [0, 255] for every dtype, in float32: half precision is too coarse for the scaling.
     pixels = layers.Rescaling(*_scaling(config.data), dtype="float32", name="pixels")(inputs)
@@ -66,9 +65,31 @@ def build_model(config: Config, classes: int) -> keras.Model:
         ) from error
     except (TypeError, ValueError) as error:
         raise ConfigError(f"model.args {config.model.args} do not fit model.name {name}: {error}") from error
+    shapes = [
+        getattr(each, "shape", None) for each in (logits if isinstance(logits, list | tuple | dict) else [logits])
+    ]
+    if shapes != [(None, classes)]:
+        raise ConfigError(
+            f"model.name: {name} gives outputs of the shapes {shapes}, and the data have {classes} classes: accepted: "
+            f"logits of the shape {(None, classes)}"
+        )
     # Loss and metrics use full precision, even under a mixed policy.
     outputs = layers.Activation("linear", dtype="float32", name="float32")(logits)
     return keras.Model(inputs, outputs, name=name)
+
+
+def network_name(config: Config) -> str:
+    """Returns `model.name`; of a network of keras.applications, also one named with its module, the name there."""
+    name = config.model.name
+    if ":" in name:
+        function = load_function(name, "model.name")
+        return next((each for each, build in applications().items() if build is function), name)
+    return ALIASES.get(name, name)
+
+
+def applications() -> dict[str, Any]:
+    """Returns the networks of keras.applications by name."""
+    return {name: build for name, build in vars(keras.applications).items() if name[0].isupper()}
 
 
 def _scaling(data: DataConfig) -> tuple[Any, Any]:
@@ -114,8 +135,7 @@ def _application(
 
     Built for images of `size`, which it needs to have a last layer; then taken to those of `pixels`.
     """
-    networks = {each: build for each, build in vars(keras.applications).items() if each[0].isupper()}
-    build = find({"resnet18": None, **networks}, name, "model.name")
+    build = find({"resnet18": None, **applications()}, name, "model.name")
     channels = pixels.shape[-1]
     try:
         prepared = import_module(build.__module__).preprocess_input(pixels)
@@ -280,9 +300,9 @@ def _load_imagenet(network: keras.Model, config: Config) -> list[keras.Layer]:
 
     Keras downloads them into its cache, unless they are there.
     """
-    name = ALIASES.get(config.model.name, config.model.name)
-    build = getattr(keras.applications, name, None)
-    if not callable(build):
+    name = network_name(config)
+    build = applications().get(name)
+    if build is None:
         raise ConfigError(
             f'model.weights "imagenet" is of the models of keras.applications, model.name is {name}: give a '
             f"{' or '.join(SUFFIXES)} file"

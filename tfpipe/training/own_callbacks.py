@@ -36,9 +36,9 @@ REFUSED = {
 class OwnCallbacks(RunCallback):
     """The callbacks of a config on this rank, called as Keras' `fit` calls them, with a plain model.
 
-    Batches are numbered within the epoch, also after a resume. If a callback sets `model.stop_training` at the end of
-    an epoch on any rank, the run ends on all, complete. At an epoch's end the model has the weights that the test pass
-    has tested.
+    Batches are numbered within the epoch, also after a resume. A callback that may look at a batch's metrics gets them,
+    for which it waits until the device has ended the step. If one sets `model.stop_training` at the end of an epoch on
+    any rank, the run ends on all, complete. At an epoch's end the model has the weights that the test pass has tested.
     """
 
     def __init__(self, config: Config, world: World, checkpoints: Checkpoints, *, tested: bool) -> None:
@@ -60,6 +60,7 @@ class OwnCallbacks(RunCallback):
             for number, entry in enumerate(config.callbacks)
             if entry.ranks == "all" or world.rank == 0
         }
+        self.looks_at_batches = any(map(looks_at_batches, self.built.values()))
         for key, callback in self.built.items():
             if reason := next((text for kind, text in REFUSED.items() if isinstance(callback, kind)), ""):
                 raise ConfigError(f"{key}.name: {type(callback).__name__} {reason}; leave it out")
@@ -101,8 +102,10 @@ class OwnCallbacks(RunCallback):
         self._call(lambda callback: callback.on_train_batch_begin(self.first_batch + batch, logs))
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        logs = {name: float(value) for name, value in (logs or {}).items()}
-        names = self._call(lambda callback: callback.on_train_batch_end(self.first_batch + batch, logs))
+        results = self.model.results
+        logs = (results.unread or results.read)[-1].logs if self.looks_at_batches else {}
+        logs = {name: float(value) for name, value in logs.items()}
+        names = self._call(lambda callback: callback.on_train_batch_end(self.first_batch + batch, dict(logs)))
         if names:
             raise TfpipeError(
                 f"rank {self.world.rank}: the callback {' and '.join(names)} ended the run after step "
@@ -140,6 +143,16 @@ def plain_model(model: RunModel) -> keras.Model:
         syncs = model.jax_state_sync, plain.jax_state_sync
         vars(plain).update(jax_state_sync=lambda: [sync() for sync in syncs])
     return plain
+
+
+def looks_at_batches(callback: keras.callbacks.Callback) -> bool:
+    """Returns whether a callback may look at the metrics of a batch; some of Keras' own only do so if they are told."""
+    methods = [getattr(callback, name) for name in ("on_train_batch_end", "on_batch_end")]
+    kinds = {getattr(method, "__func__", method) for method in methods}
+    if kinds <= {keras.callbacks.Callback.on_train_batch_end, keras.callbacks.Callback.on_batch_end}:
+        return False
+    is_keras = all(str(getattr(kind, "__module__", "")).startswith("keras.") for kind in kinds)
+    return not (is_keras and "epoch" in (getattr(callback, key, None) for key in ("save_freq", "update_freq")))
 
 
 def monitors(callback: keras.callbacks.Callback) -> bool:

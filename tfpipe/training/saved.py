@@ -2,6 +2,8 @@
 
 import json
 import logging
+import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,13 +12,16 @@ import keras
 from tfpipe.config import Config, DataConfig
 from tfpipe.data.loader import Loader
 from tfpipe.errors import ConfigError
-from tfpipe.util.atomic_write import atomic_write
+from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.imports import load_function
 from tfpipe.util.json_text import to_json
+from tfpipe.util.retry import retried
 
 logger = logging.getLogger(__name__)
 
 MODEL, CLASSES, CONFIG = "model.keras", "classes.json", "config.json"
+RESUME_ADVICE = "once it can be written, continue the run with --resume auto"
+STEP = "tfpipe: step "  # begins the comment of MODEL, a zip file
 
 
 class Meaning(NamedTuple):
@@ -24,6 +29,26 @@ class Meaning(NamedTuple):
 
     classes: tuple[str, ...]  # class names by output; there may be more outputs
     normalize: dict[str, Any] | None  # the pixels' normalisation before the model, as data.normalize
+
+
+def save_model(model: keras.Model, path: Path, step: int) -> None:
+    """Saves a plain model of Keras, which loads without tfpipe, after `step` steps of its run.
+
+    Raises ConfigError if `path` cannot be written.
+    """
+    with writing(path, RESUME_ADVICE):
+        unfinished = path.parent / ".unfinished.keras"  # Keras writes only to names that end with .keras
+        retried(model.save)(unfinished)
+        with zipfile.ZipFile(unfinished, "a") as archive:
+            archive.comment = f"{STEP}{step}".encode()
+        unfinished.replace(path)
+
+
+def saved_step(path: Path) -> int | None:
+    """Returns the step of its run at which a model was saved; None if it is not there, damaged or does not say."""
+    with suppress(OSError, ValueError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        return int(archive.comment.decode().removeprefix(STEP))
+    return None
 
 
 def write_classes(run_dir: Path, loader: Loader) -> None:

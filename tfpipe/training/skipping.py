@@ -2,6 +2,7 @@
 are too many."""
 
 import logging
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from tfpipe.training.run_model import RunCallback
 logger = logging.getLogger(__name__)
 
 BAD_FILES = "bad_files.txt"
+ENDS = re.compile(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 HEADING = "step\trank\tsplit\tposition\tfile\treason\n"
 
 
@@ -52,6 +54,11 @@ class Skipping(RunCallback):
         self.record.check(self.model.dropped_images)
 
 
+def _field(value: object) -> str:
+    """Returns text without what ends a field or a line, which messages of libraries may have."""
+    return ENDS.sub(" ", str(value))
+
+
 class BadFiles:
     """The list of left-out samples in the run's directory; rank 0 writes it."""
 
@@ -68,14 +75,14 @@ class BadFiles:
         if count:
             lines = self.world.gather(
                 [
-                    f"{step}\t{self.world.rank}\t{split}\t{position}\t{failure.path}\t{failure.reason}\n"
+                    "\t".join(map(_field, (step, self.world.rank, split, position, failure.path, failure.reason)))
                     for position, failure in dropped
                 ]
             )
             if self.world.rank == 0:
                 heading = "" if self.path.exists() else HEADING
                 with self.path.open("a") as file:
-                    file.write(heading + "".join(line for rank in lines for line in rank))
+                    file.write(heading + "".join(f"{line}\n" for rank in lines for line in rank))
         return count
 
     def check(self, images: int) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tests.support.sample import SampleData
 from tfpipe import Config, ConfigError, Loader, Stream, World, load_config
 from tfpipe.data.sources.registry import load_split
 from tfpipe.training.checkpointing.checkpoints import Checkpoint, GlobalBatch, State, contract_of, settings_of, write
-from tfpipe.training.checkpointing.start import check_room, find_start, forget_after, run_lock
+from tfpipe.training.checkpointing.start import check_room, choose_run_dir, find_start, forget_after, run_lock
 from tfpipe.util.atomic_write import atomic_write, partial_path
 
 
@@ -178,6 +179,15 @@ def test_a_directory_without_room_for_checkpoints_is_refused_before_training(tmp
     free = shutil.disk_usage(tmp_path).free
     with pytest.raises(ConfigError, match=r"checkpoints has [\d.]+ MB free; a checkpoint takes [\d.]+ MB, and twice"):
         check_room(tmp_path, free, World())
+
+
+def test_runs_that_begin_in_the_same_second_have_directories_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda _: "20260102-030405")
+    names = [choose_run_dir(None, Path("c.json"), World()).name for _ in range(3)]
+    assert names == ["c-20260102-030405", "c-20260102-030405-2", "c-20260102-030405-3"]
 
 
 def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from tfpipe import Config, World, load_config
 from tfpipe.config.model import CallbackConfig
 from tfpipe.config.targets import TargetsConfig
 from tfpipe.data import loader
+from tfpipe.data.order.schedule import Phase, Schedule
 from tfpipe.data.runtime.autotune import Stage
 from tfpipe.data.runtime.meter import Meter, StepTimes
 from tfpipe.data.sources.registry import load_split
@@ -92,7 +93,7 @@ class Account:
             positions=tf.constant([[0, 0]], tf.int64),
             optimizer=SimpleNamespace(iterations=0),
         )
-        throughput = Throughput([30] * 9, steps=100)
+        throughput = Throughput(Schedule((Phase(0, 100, 30),)), 1, steps=100)
         throughput.to_skip = 2
         self.record = Record(run_dir) if record else None
         self.accounting = Accounting(loader, interval, throughput, self.record)

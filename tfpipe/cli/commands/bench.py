@@ -16,6 +16,8 @@ from tfpipe.collectives.launch import find_launch
 from tfpipe.data.runtime.tracing import trace_folder
 from tfpipe.distributed import World
 
+USED_BY = {"sweep": ("config", "set", "headspace", "epoch", "seconds", "repeats", "json")}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_config(parser)

@@ -7,6 +7,8 @@ from pathlib import Path
 from tfpipe.cli import arguments as cli
 from tfpipe.config import Config
 
+USED_BY: dict[str, tuple[str, ...]] = {"schema": ()}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group(required=True)

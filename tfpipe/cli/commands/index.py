@@ -8,6 +8,8 @@ import argparse
 
 from tfpipe.cli import arguments as cli
 
+USED_BY = {"verify": ("config", "set", "split")}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_config(parser)

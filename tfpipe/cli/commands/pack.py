@@ -9,6 +9,8 @@ from pathlib import Path
 from tfpipe.cli import arguments as cli
 from tfpipe.errors import ConfigError
 
+USED_BY: dict[str, tuple[str, ...]] = {"verify": ()}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     origin = parser.add_mutually_exclusive_group(required=True)

@@ -43,7 +43,7 @@ def load_listed(config: DataConfig, split: str, world: World, storage_of: Callab
     filelist = config.filelist_for(split)
     entries = load_list(config, split, world)
     paths, lists, store = entries.paths, entries.lists, entries.store
-    storage, name = storage_of(paths), " + ".join(map(str, config.train_lists))
+    storage, name = storage_of(paths), " + ".join(map(str, config.train_lists if split == "train" else [filelist]))
     classes = classes_of(config, split, entries, world)
     labels, settings = load_labels(entries, classes, config, split)
     folders, annotated = [""] * len(paths.folders), np.zeros(len(paths), bool)

@@ -90,7 +90,7 @@ class Folders(BaseSource):
         labels = image_labels(paths, classes, config, config.label_file_for(split), chosen.classes)
         logger.info("%s: %d images of %d classes below %s", split, len(paths), len(classes), self._root_of(split))
         catalog = images_catalog(split, paths, labels, classes)
-        catalog = replace(catalog, ledger=chosen.ledger, display_name=self.display_name)
+        catalog = replace(catalog, ledger=chosen.ledger, display_name=self.name_of(split))
         return kind_of(paths)(config, apply_settings(config, catalog, show=world.rank == 0), world)
 
     def _root_of(self, split: str) -> AnyPath:

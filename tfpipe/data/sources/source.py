@@ -36,6 +36,11 @@ class BaseSource(ABC):
         """Name of the training data for a message."""
         return self.config.source.kind if self.config.source else "the data"
 
+    def name_of(self, split: str) -> str:
+        """Returns the name of the data of a split for a message."""
+        test_path = self.about.test_path
+        return self.display_name if split == "train" or test_path is None else str(test_path)
+
     def has_test(self) -> bool:
         """Returns whether there is test data."""
         return True
@@ -70,5 +75,5 @@ class Source(BaseSource):
     def open(self, split: str, world: World) -> Split:
         """Opens a split whose images `image` reads."""
         catalog = self.catalog(split, world)
-        catalog = replace(catalog, display_name=catalog.display_name or self.display_name)
+        catalog = replace(catalog, display_name=catalog.display_name or self.name_of(split))
         return OwnSplit(self.config, catalog, world, lambda item: self.image(catalog, item))

@@ -5,7 +5,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -63,15 +63,28 @@ def choose_run_dir(
         checkpoints = any((run_dir / FOLDER).glob("*.npz"))
         if resume == "must" and not checkpoints:
             raise ConfigError(f"no checkpoint in {run_dir / FOLDER} to resume; --resume auto would start a new run")
-        if resume is None and (checkpoints or (run_dir / METRICS).exists()):
+        if resume is None and logdir is not None and (checkpoints or (run_dir / METRICS).exists()):
             raise ConfigError(f"{run_dir} holds an earlier run; continue it with --resume, or give another --logdir")
         try:
+            if logdir is None:
+                return _new_folder(run_dir)
             run_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"cannot make the run directory {run_dir}: {error.strerror}") from error
         return run_dir
 
     return world.from_rank0(choose)
+
+
+def _new_folder(path: Path) -> Path:
+    """Makes `path`, or PATH-2, PATH-3, ... in its place if another run began in the same second; raises OSError."""
+    made, number = path, 1
+    while True:
+        with suppress(FileExistsError):
+            made.mkdir(parents=True)
+            return made
+        number += 1
+        made = path.with_name(f"{path.name}-{number}")
 
 
 @contextmanager

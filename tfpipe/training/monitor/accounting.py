@@ -20,7 +20,7 @@ from tfpipe.training.monitor.metrics import append
 from tfpipe.training.monitor.record import Logs, Record, Throughput
 from tfpipe.training.monitor.stragglers import describe_stragglers, find_straggler
 from tfpipe.training.run_model import RunCallback
-from tfpipe.util.resources import queued_s, queued_since
+from tfpipe.util.resources import queued_s, queued_since, usable_cpus
 
 # Samples of which each is counted: the ranks add up 8 bytes for each at the end of an epoch.
 MOST_SAMPLES = 10**7
@@ -194,7 +194,7 @@ class Accounting(RunCallback):
         self.names = stage_names(loader.data)
         self.latest: IntervalFigures | None = None
         """The last interval, on rank 0; None before its end."""
-        self.cores = loader.world.threads or len(os.sched_getaffinity(0))
+        self.cores = loader.world.threads or usable_cpus()
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         self.hosts = self.world.gather(socket.gethostname())

@@ -5,7 +5,7 @@ import logging
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -29,16 +29,16 @@ logger = logging.getLogger(__name__)
 class Throughput(RunCallback):
     """Adds images_per_second over all ranks, input_wait_fraction and seconds; leaves out a run's first steps."""
 
-    def __init__(self, images_by_epoch: Sequence[int], steps: int) -> None:
-        """Takes the images of a step over all ranks, by epoch, and the steps of the first epoch that is left."""
+    def __init__(self, schedule: Schedule, ranks: int, steps: int) -> None:
+        """Takes the batch sizes by epoch, of each of the ranks, and the steps of the first epoch that is left."""
         super().__init__()
-        self.images_by_epoch = images_by_epoch
+        self.schedule, self.ranks = schedule, ranks
         self.to_skip = min(WARMUP_STEPS, steps - 1)
         self.steps = 0
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         self.epoch_start = self.model.meter.clock()
-        self.images_per_step = self.images_by_epoch[epoch]
+        self.images_per_step = self.schedule.phase(epoch).batch_size * self.ranks
         self._restart()
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
@@ -128,8 +128,11 @@ class Display(RunCallback):
         self.epoch = epoch
 
     def on_train_batch_end(self, batch: int, logs: Logs) -> None:
-        now_s = time.monotonic()
-        step = self.steps_done + batch + 1
+        read = self.model.results.read
+        if not read:
+            return
+        # The step whose metrics are known by now: another one's would wait for the device.
+        now_s, step = time.monotonic(), self.steps_done + batch + 1 - (self.model.meter.steps - read[-1].step)
         due = now_s - self.last_drawn >= 0.2 if self.live else step % self.every == 0
         if not due:
             return

@@ -104,7 +104,7 @@ class Archive(ScannedSource):
             store = TableStore(folders, files, world, must_store=True)
             rows = with_box_file(rows, box_file, shards, classes, config, store)
         numbers = {name: number for number, name in enumerate(classes)}
-        catalog = catalog_of(config, split, rows, Classes(classes, numbers), self.display_name, labels)
+        catalog = catalog_of(config, split, rows, Classes(classes, numbers), self.name_of(split), labels)
         catalog.ledger.update(ledger)
         return catalog, shards
 

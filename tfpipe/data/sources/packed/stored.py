@@ -86,7 +86,7 @@ class Stored(BaseSource):
         check_split(split)
         catalog, shards = self.load(split, world)
         catalog.ledger.update(self.unused(split))
-        catalog = replace(catalog, jpeg=shards.jpeg, display_name=self.display_name)
+        catalog = replace(catalog, jpeg=shards.jpeg, display_name=self.name_of(split))
         catalog = apply_settings(self.config, catalog, show=world.rank == 0)
         return self.split_type(self.config, catalog, world, shards)
 

@@ -72,17 +72,17 @@ class TfRecords(ScannedSource):
         images = self.scanned(split, world)
         rows = images.rows
         if not rows.names:
-            raise ConfigError(f"the TFRecords in {self.display_name} hold no {split} record{rows.ledger.lines()}")
+            raise ConfigError(f"the TFRecords in {self.name_of(split)} hold no {split} record{rows.ledger.lines()}")
         if config.classes is not None:
             classes = class_table(config, FileList.of([]))
         else:
             train = rows if split == "train" else self.scanned("train", world).rows
             # If no record has a class name, classes are named by number.
             classes = tuple(train.labels.distinct() or map(str, range(1, int(train.more["number"].max()) + 1)))
-        labels = _labels(rows, classes, self.display_name)
+        labels = _labels(rows, classes, self.name_of(split))
         # Boxes that have a label of their own are of another class than their image, whichever.
         others = Classes(classes, dict.fromkeys(rows.box_labels.names, len(classes)))
-        catalog = catalog_of(config, split, rows, others, self.display_name, labels)
+        catalog = catalog_of(config, split, rows, others, self.name_of(split), labels)
         return catalog, images.as_shards(labels, self.opened(images.shards))
 
 

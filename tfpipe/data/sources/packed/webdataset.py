@@ -85,7 +85,7 @@ class WebDataset(ScannedSource):
         if split == "test" and config.classes is None:
             train = self._rows(self.scanned("train", world))
         classes = classes_of(config, train, self.display_name)
-        catalog = catalog_of(config, split, rows, classes, self.display_name)
+        catalog = catalog_of(config, split, rows, classes, self.name_of(split))
         shards, masks = images.as_shards(catalog.labels, self.opened(images.shards)), None
         if config.targets.kind == "mask":
             places = {name.removeprefix("mask_"): rows.more[name] for name in MASKS}

@@ -103,7 +103,7 @@ class Table(DataFiles):
             train = self._training_rows(world)
         rows = rows._replace(names=FileList.of(rows.names))
         if not stored:
-            check_paths(FileList.of(rows.names), self.display_name, "image")
+            check_paths(FileList.of(rows.names), self.name_of(split), "image")
         images = self.images(tables, rows, world) if stored and not files.urls else None
         if stored and files.urls:
             images = RowGroups(files, self.about.columns.bytes, self.config, world)
@@ -122,7 +122,7 @@ class Table(DataFiles):
             for name, column in rows.more.items()
             if name != "mask"
         }
-        catalog = replace(catalog, masks=masks, values=values, version=files.version, display_name=self.display_name)
+        catalog = replace(catalog, masks=masks, values=values, version=files.version, display_name=self.name_of(split))
         catalog = apply_settings(self.config, catalog, show=world.rank == 0)
         if isinstance(images, Shards):
             return ShardSplit(self.config, catalog, world, images)
