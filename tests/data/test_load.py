@@ -255,6 +255,8 @@ class Unknown:
             "item 0 of the list is 'a.jpg', without a label; accepted: (path, label), or paths with labels=",
         ),
         ([("a.jpg", "cat"), 7], "item 1 of the list is '7'; accepted: a pair (path, label)"),
+        ([(b"a", "cat"), ("b.jpg", "dog")], "received 1 files' bytes in a list of 2 images; accepted: all, or paths"),
+        ([("b.jpg", "dog"), (b"a", "cat")], "received 1 files' bytes in a list of 2 images; accepted: all, or paths"),
         ([], "the list has no row"),
         (np.zeros((2, 8, 8, 3)), "tf.data.Dataset.from_tensor_slices"),
         (Unknown(), "tests.data.test_load.Unknown; accepted: a path (class folders"),

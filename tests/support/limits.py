@@ -21,8 +21,8 @@ MODULES, MODULES_OF = 15, {"tfpipe/data": 7}
 FIRST_WORDS = {"Of", "What", "Where", "Who", "Such", "As"}
 
 LINES = {
-    "tfpipe/**/*.py": 36_753,
-    "tfpipe/data/sources/**/*.py": 7_992,
+    "tfpipe/**/*.py": 36_754,
+    "tfpipe/data/sources/**/*.py": 7_994,
     "tfpipe/tools/**/*.py": 5_137,
     "tfpipe/training/**/*.py": 4_399,
     "tfpipe/native/**/*.[ch]": 7_637,
@@ -59,10 +59,66 @@ MOST = {
 Those of words only fall.
 """
 
-FIRSTS = {"tfpipe/data/sources/**/*.py", "tfpipe/data/catalog/*.py", "tfpipe/data/annotations/*.py"}, 89
-"""Files that read what users wrote, and how often they may take the first of several, NAME[0] or next(iter(...)).
+# Folders that read what users wrote.
+READING = ("tfpipe/data/sources/", "tfpipe/data/catalog/", "tfpipe/data/annotations/")
+FIRSTS = {
+    "annotations/masks.py": (2, "a shape, and a box's edge"),
+    "annotations/yolo.py": (2, "a line's fields, which has their number checked"),
+    "catalog/boxes.py": (3, "all that there is, where one is read; an example for a message"),
+    "catalog/entries.py": (1, "a part of a fixed form"),
+    "catalog/filelist.py": (
+        2,
+        "an example for a message; a list of names without an ending, which all are then read as",
+    ),
+    "catalog/index.py": (1, "the begin of offsets"),
+    "catalog/labels.py": (
+        7,
+        "words of a line, and an example for a message; all lines are then read in the form of the first",
+    ),
+    "catalog/layout.py": (1, "all paths are then checked against it"),
+    "catalog/load.py": (2, "all paths are then checked against it; the only stamp"),
+    "catalog/paths.py": (2, "one list where there is one; all are URLs or none, which is checked"),
+    "catalog/splits.py": (2, "a matched word; names that are equal in all"),
+    "catalog/table.py": (1, "the folder that all have"),
+    "sources/catalogs.py": (6, "an example for a message"),
+    "sources/data_files.py": (2, "a name's first letter; a match's groups"),
+    "sources/described.py": (1, "an example for a message"),
+    "sources/packed/archive.py": (4, "the best of a ranking without ties; the folder that all have"),
+    "sources/packed/crops.py": (1, "a shape"),
+    "sources/packed/examples.py": (2, "the edges, which have one length, as is checked"),
+    "sources/packed/scan.py": (4, "the folder that all have"),
+    "sources/packed/shards.py": (3, "a place's shard; the begin of offsets"),
+    "sources/packed/source.py": (1, "the least of sorted numbers"),
+    "sources/packed/stored.py": (1, "all are URLs or none, which is checked"),
+    "sources/packed/tfrecords.py": (
+        3,
+        "an example for a message; the first byte; the form of names, in which all are counted",
+    ),
+    "sources/recognize.py": (
+        4,
+        "the only one, as is checked; a name's first letter; an archive tells the kind as which all are read",
+    ),
+    "sources/remote/cache.py": (1, "the oldest of sorted files"),
+    "sources/remote/listing.py": (1, "all have one fetcher"),
+    "sources/remote/ranges.py": (5, "the only part; the begin of sorted extents"),
+    "sources/remote/url_path.py": (1, "all have one fetcher"),
+    "sources/rows.py": (3, "parts of one table, whose columns are equal"),
+    "sources/tables/columns.py": (4, "a form that all have, as is checked; a node's child"),
+    "sources/tables/contents.py": (1, "the begin of offsets"),
+    "sources/tables/further.py": (
+        2,
+        "parts of one table, whose columns are equal; a count that is the same in all rows, as is checked",
+    ),
+    "sources/tables/memory.py": (
+        6,
+        "the only table or name, as is checked; a pair",
+    ),
+    "sources/tables/row_groups.py": (1, "the begin of offsets"),
+    "sources/tables/table.py": (4, "the only table, or the folder that all have"),
+}
+"""Places in tfpipe/data that take the first of several, by file: at most so many, and why that is no guess.
 
-It may be of what has one by construction, or an example. What a user may state twice goes through util.ledger.only.
+Of a user's data, util/ledger.only takes the only one, or refuses with all.
 """
 
 PUBLIC = "the constructor that users call"
@@ -237,11 +293,12 @@ def beyond(root: Path) -> Iterator[tuple[str, str]]:
         count = sum(path.read_text().count("\n") for path in root.glob(pattern))
         if count > most:
             yield f"lines of {pattern}", f"{pattern}: {count} lines, more than {most}"
-    patterns, most = FIRSTS
-    files = {str(path.relative_to(root)) for pattern in patterns for path in root.glob(pattern)}
-    places = [f"{name}:{line}" for name in sorted(files) for line in firsts(trees[name])]
-    if len(places) > most:
-        yield "firsts", f"{len(places)} times the first of several, more than {most}:\n  " + "\n  ".join(places)
+    for name, tree in trees.items():
+        if name.startswith(READING):
+            places, (most, reason) = list(firsts(tree)), FIRSTS.get(name.removeprefix("tfpipe/data/"), (0, "none is"))
+            if len(places) > most:
+                times = f"{len(places)} times the first of several, more than {most} ({reason})"
+                yield "firsts", f"{name}: {times}: {places}"
     yield from beyond_in_package(texts, trees)
 
 

@@ -197,7 +197,9 @@ def _list(data: Iterable[Any], labels: Iterable[Any] | None) -> MemoryTable:
             f"labels: that of image {one} is {labels[one]!r}, and that of image {other} is {labels[other]!r}; "
             "accepted: all texts, all numbers, or all truth values"
         )
-    stored = bool(items) and isinstance(items[0], bytes)
+    stored = sum(isinstance(item, bytes) for item in items)
+    if 0 < stored < len(items):
+        raise ConfigError(f"received {stored} files' bytes in a list of {len(items)} images; accepted: all, or paths")
     images = pa.array(items, pa.binary()) if stored else pa.array([os.fspath(path) for path in items], pa.string())
     return MemoryTable("the list", pa.table({"image" if stored else "path": images, "label": pa.array(labels)}))
 
