@@ -7,7 +7,6 @@ accepts images as the pipeline delivers them.
 import logging
 import os
 import re
-import socket
 import warnings
 import zipfile
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib import request
 
 import keras
 import numpy as np
@@ -336,13 +336,14 @@ def _load_imagenet(network: keras.Model, config: Config) -> list[keras.Layer]:
 
 @contextmanager
 def _within(seconds: float) -> Iterator[None]:
-    """Ends connections made in `with` that do not answer in time."""
-    before_s = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(seconds)
+    """Ends connections that urllib makes in `with`, as Keras does, and that do not answer in time; no other ones."""
+    before, opener = getattr(request, "_opener", None), request.build_opener()
+    vars(opener)["open"] = lambda url, data=None, *_, send=opener.open: send(url, data, seconds)
+    request.install_opener(opener)
     try:
         yield
     finally:
-        socket.setdefaulttimeout(before_s)
+        request.install_opener(before)
 
 
 def _misfit(network: keras.Model, source: str, missing: list[keras.Layer], count: int) -> NoReturn:

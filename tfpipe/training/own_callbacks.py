@@ -147,8 +147,7 @@ def plain_model(model: RunModel) -> keras.Model:
 
 def looks_at_batches(callback: keras.callbacks.Callback) -> bool:
     """Returns whether a callback may look at the metrics of a batch; some of Keras' own only do so if they are told."""
-    methods = [getattr(callback, name) for name in ("on_train_batch_end", "on_batch_end")]
-    kinds = {getattr(method, "__func__", method) for method in methods}
+    kinds = {getattr(each, "__func__", each) for each in (callback.on_train_batch_end, callback.on_batch_end)}
     if kinds <= {keras.callbacks.Callback.on_train_batch_end, keras.callbacks.Callback.on_batch_end}:
         return False
     is_keras = all(str(getattr(kind, "__module__", "")).startswith("keras.") for kind in kinds)

@@ -397,4 +397,4 @@ def _error(curl: Any, code: int, text: str) -> Exception:
         return ClientConnectorCertificateError(text)
     if code in (curl.E_GOT_NOTHING, curl.E_SEND_ERROR, curl.E_RECV_ERROR):
         return ServerDisconnectedError(text)
-    return ValueError(text) if code == curl.E_URL_MALFORMAT else ClientPayloadError(text)
+    return (ValueError if code in (curl.E_URL_MALFORMAT, curl.E_UNSUPPORTED_PROTOCOL) else ClientPayloadError)(text)
