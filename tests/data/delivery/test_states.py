@@ -8,6 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -352,3 +353,32 @@ def test_whatever_is_done_each_crop_is_handed_out_and_counted_once(
     simulate(monkeypatch, Loaders.simulation)
     how = {"stateful_step_count": 25, "deadline": None, "suppress_health_check": [*HealthCheck]}
     run_state_machine_as_test(Loaders, settings=settings(max_examples=1000 if FULL else 120, **how))
+
+
+@pytest.mark.parametrize("name", ["train", "test"])
+def test_an_interrupt_at_any_line_of_the_pipelines_end_leaves_no_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The end of a pass, or one by an error: between its lines something may know a thread that has ended already."""
+    simulation, kind, crops = Simulation(), kinds(tmp_path)[name], list[list[int]]()
+    simulate(monkeypatch, simulation)
+    with Loader(kind.config(sum(BOXES)), name, data=kind.split, positions=True, timeout_s=60) as loader:
+        for line in range(1, 1000):
+            iterator = iter(loader)
+            crops += np.asarray(next(iterator)[-1]).tolist()
+            simulation.errors[0] = [lasting()]
+            try:
+                assert interrupted(partial(next, iterator, None), line) is None
+                break
+            except TfpipeError:
+                break
+            except KeyboardInterrupt:
+                simulation.errors.clear()
+                try:
+                    after = next(iterator, None)
+                except TfpipeError:  # that was known before the interrupt
+                    after = next(iterator, None)
+            assert (after is None) == (name == "test") and loader.state_dict()["ended"] == (after is None)
+            crops += [] if after is None else np.asarray(after[-1]).tolist()
+    assert line > 30, "lines of several modules"
+    assert len({*map(tuple, crops)}) * (1 if name == "train" else line) == len(crops)

@@ -28,10 +28,10 @@ from tfpipe.tools.report.text import as_json, render
 
 
 def late_run(make: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str]:
-    """Traces a pipeline in which the read of one image is late; returns the run and the image's file."""
+    """Traces a pipeline, but its first batch, in which the read of one image is late; returns the run and its file."""
     config = make(num_parallel_readers=1, prefetch_buffer_size=0, decoder="graph")
     late = delay_one(monkeypatch, config, 45)
-    trace(config, World(), Window(0, 8), tmp_path / "run")
+    trace(config, World(), Window(1, 8), tmp_path / "run")
     return tmp_path / "run", late
 
 

@@ -158,10 +158,10 @@ class Delivery:
         self.dropped.settle(math.inf if at.is_over else self.progress.rest.cursors[rank].position)
 
     def release(self) -> None:
-        """Ends the pipeline and its thread."""
-        if self.taker is not None:
-            self.taker.close()
-        self.taker = None
+        """Ends the pipeline and its thread; forgets it before, so that an interrupted end leaves none to wait for."""
+        taker, self.taker = self.taker, None
+        if taker is not None:
+            taker.close()
 
     def cancel(self) -> None:
         """Ends another thread's wait for a batch, which would hold the lock until the batch is there."""
