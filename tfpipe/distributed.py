@@ -232,7 +232,8 @@ class World:
 
         With Horovod it starts TensorFlow.
         """
-        return replace(self, threads=cpu_share(self.gather(own_cpus()), self.rank))
+        sets = self.gather(own_cpus())  # this rank's alone, if nothing connects it
+        return replace(self, threads=cpu_share(sets, min(self.rank, len(sets) - 1)))
 
     @staticmethod
     def checked(world: Any) -> "World":

@@ -85,5 +85,5 @@ MUTANTS = (
     Mutant("prepare/stage.py", "annotated % node.size == node.rank", "annotated % node.size == 0"),
     Mutant("prepare/parts.py", "if not bad:", "if True:"),
     Mutant("errors.py", "exit_code = 75", "exit_code = 74"),
-    Mutant("distributed.py", "max(1, cpus // local_size)", "max(1, cpus)"),
+    Mutant("util/resources.py", "1 / users[cpu]", "1", "util/test_cpu_share.py"),
 )

@@ -36,9 +36,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "data/delivery/delivery.py",
-        "            self.taker.close()\n        self.taker",
-        "            pass\n        self.taker",
-        "data/test_loader.py",
+        "taker, self.taker = self.taker, None\n        if taker is not None:\n            taker.close()",
+        "if self.taker is not None:\n            self.taker.close()\n        self.taker = None",
+        "data/delivery/test_states.py",
     ),
     Mutant(
         "data/delivery/taker.py",
@@ -116,8 +116,8 @@ MUTANTS: tuple[Mutant, ...] = (
     # Tools.
     Mutant(
         "tools/bench/machine.py",
-        "reads = threads if reads == tf.data.AUTOTUNE else reads",
-        "pass",
+        "threads if reads == tf.data.AUTOTUNE else reads",
+        "reads",
         "tools/bench/test_bench.py",
     ),
     Mutant(

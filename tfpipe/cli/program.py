@@ -101,18 +101,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _check_used(
-    parser: argparse.ArgumentParser, used_by: Mapping[str, Sequence[str]], args: argparse.Namespace
-) -> None:
+def _check_used(parser: argparse.ArgumentParser, used: Mapping[str, Sequence[str]], args: argparse.Namespace) -> None:
     """Raises ConfigError if an option is given together with one that leaves it without effect.
 
-    `used_by` are the options that one uses, by its name.
+    `used` are the options that one makes use of, by its name.
     """
-    given = [action for action in parser._actions if getattr(args, action.dest, action.default) != action.default]
-    for mode in given:
-        if mode.dest not in used_by:
-            continue
-        unused = [each for each in given if each is not mode and each.dest not in ("debug", *used_by[mode.dest])]
-        if unused:
-            flags = (each.option_strings[-1] for each in (mode, *unused))
-            raise ConfigError(f"{next(flags)} makes no use of {' and '.join(flags)}: leave one of them out")
+    given = [name for name, value in vars(args).items() if value != parser.get_default(name) and name != "debug"]
+    for mode in used.keys() & given:
+        if unused := [name for name in given if name not in (mode, *used[mode])]:
+            flags = [f"--{name.replace('_', '-')}" for name in (mode, *unused)]
+            raise ConfigError(f"{flags[0]} makes no use of {' and '.join(flags[1:])}: leave one of them out")

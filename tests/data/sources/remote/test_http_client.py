@@ -142,7 +142,7 @@ def test_nothing_of_a_request_leaves_its_origin(server: Server, tmp_path: Path, 
 def test_a_redirection_to_a_file_of_this_host_is_refused(server: Server, tmp_path: Path) -> None:
     server.fail, server.headers = lambda path: 302, {"Location": f"file://{tmp_path}/files/0.JPEG"}
     (error,) = fetch([f"{server.url}/0.JPEG"])
-    assert isinstance(error, FetchError)
+    assert isinstance(error, FetchError) and "HTTP status 302 (Found); tried once" in str(error)
 
 
 def test_a_proxy_of_the_environment_is_used_only_if_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

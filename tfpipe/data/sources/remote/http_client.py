@@ -28,7 +28,7 @@ from tfpipe.data.sources.remote.request_errors import (
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import Stamp
 
-REDIRECTS, MOVED = 10, (b"301", b"302", b"303", b"307", b"308")
+REDIRECTS, NOWHERE, MOVED = 10, "about:", (b"301", b"302", b"303", b"307", b"308")
 # URLs that need no quoting.
 PLAIN = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+/[A-Za-z0-9/._~?&=+,-]*")
 # Characters that are left as they are in others; a percent sign, if it does not begin an escape, is none.
@@ -97,9 +97,9 @@ class _Transfer:
 
     @property
     def target(self) -> str | None:
-        """The URL to which the server sends the request on; None if it does not."""
-        place = self._headers.get("location") if self._moved else None
-        return None if place is None else urljoin(self.request.url, place)
+        """The URL to which the server sends the request on; None if it does not, or to none of HTTP."""
+        url = urljoin(self.request.url, self._headers.get("location", NOWHERE)) if self._moved else NOWHERE
+        return url if url.startswith(("http://", "https://")) else None
 
     def result(self, status: int, failure: Exception | None) -> Result:
         """Returns the content, or the error, once libcurl has ended with `failure`."""
@@ -397,4 +397,4 @@ def _error(curl: Any, code: int, text: str) -> Exception:
         return ClientConnectorCertificateError(text)
     if code in (curl.E_GOT_NOTHING, curl.E_SEND_ERROR, curl.E_RECV_ERROR):
         return ServerDisconnectedError(text)
-    return (ValueError if code in (curl.E_URL_MALFORMAT, curl.E_UNSUPPORTED_PROTOCOL) else ClientPayloadError)(text)
+    return ValueError(text) if code == curl.E_URL_MALFORMAT else ClientPayloadError(text)
