@@ -26,7 +26,7 @@ def unescape(message: str) -> str:
 
 @contextmanager
 def as_os_error() -> Iterator[None]:
-    """Raises an OSError, with the first line of the message, for an error of an op that writes files inside `with`."""
+    """Raises an OSError, with the first line of the message, for an error of an op that handles files inside `with`."""
     try:
         yield
     except tf.errors.OpError as error:

@@ -250,6 +250,18 @@ def write_other(shard: Path, data: bytes) -> None:
         writer.write(data)
 
 
+@pytest.mark.parametrize("kind", [tf.errors.PermissionDeniedError, tf.errors.UnknownError])
+def test_an_error_of_the_system_is_named_with_the_shard(
+    sample: SampleData, tmp_path: Path, records: Path, monkeypatch: pytest.MonkeyPatch, kind: type
+) -> None:
+    def refuse(path: str) -> None:
+        raise kind(None, None, f"{path}; Permission denied")
+
+    monkeypatch.setattr(module, "tf_record_random_reader", refuse)
+    with pytest.raises(ConfigError, match=r"cannot read .*train-00000-of-.*; Permission denied"):
+        load_split(config_of(sample, tmp_path, "tfrecord", records).data, "train", World())
+
+
 def test_objects_classes_are_not_in_them(sample: SampleData, tmp_path: Path, records: Path) -> None:
     data = {"label_source": "object", "classes": ["a"]}
     with pytest.raises(ConfigError, match="is not for TFRecords of ImageNet"):

@@ -14,6 +14,7 @@ from tensorflow.python.lib.io.tf_record import tf_record_random_reader
 from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.runtime.op_errors import as_os_error
 from tfpipe.data.sources.catalogs import Classes, catalog_of
 from tfpipe.data.sources.data_files import RECORDS
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, parse_example
@@ -131,10 +132,10 @@ def _scan_shard(path: AnyPath, size: int, turn: bool = False) -> Rows:
 def _records(path: AnyPath, size: int) -> Iterator[tuple[int, bytes]]:
     """Yields the offset in bytes of each record's data, and the data.
 
-    Raises ValueError if the file ends within a record, or a record differs from its checksums, as in any other file.
+    Raises OSError, or ValueError if the file ends within a record or a record differs from its checksums, as elsewhere.
     """
     at = 0
-    with path.open() if isinstance(path, UrlPath) else nullcontext() as file:
+    with as_os_error(), path.open() if isinstance(path, UrlPath) else nullcontext() as file:
         read = tf_record_random_reader(str(path)).read if file is None else partial(_read, file)
         while at < size:
             try:
