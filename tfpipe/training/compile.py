@@ -284,7 +284,9 @@ def _keras_metric(section: MetricConfig, key: str, classes: int) -> keras.metric
         )
     if getattr(metric, "sparse_y_true", False):
         inputs = inputs._replace(classes=None)
-    metric.update_state = lambda labels, logits, weights=None: update(*inputs.adapt(labels, logits), weights)
+    metric.update_state = lambda y_true, y_pred, sample_weight=None: update(
+        *inputs.adapt(y_true, y_pred), sample_weight
+    )
     with named_errors(f"{key}.name", name):  # some make their variables of a first batch
         metric.update_state(np.zeros(1, np.int32), np.zeros((1, classes), np.float32))
         shape = list(metric.result().shape)

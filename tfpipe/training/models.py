@@ -65,9 +65,7 @@ def build_model(config: Config, classes: int) -> keras.Model:
         ) from error
     except (TypeError, ValueError) as error:
         raise ConfigError(f"model.args {config.model.args} do not fit model.name {name}: {error}") from error
-    shapes = [
-        getattr(each, "shape", None) for each in (logits if isinstance(logits, list | tuple | dict) else [logits])
-    ]
+    shapes = [getattr(each, "shape", None) for each in keras.tree.flatten(logits)]
     if shapes != [(None, classes)]:
         raise ConfigError(
             f"model.name: {name} gives outputs of the shapes {shapes}, and the data have {classes} classes: accepted: "
