@@ -217,7 +217,7 @@ def test_each_change_is_named(verified: Config, tmp_path: Path) -> None:
     (xmls / "png.xml").unlink()
     (xmls / "bare.xml").write_text("<annotation/>")
     (xmls / "plain.xml").write_text("<annotation/>")
-    with pytest.raises(TfpipeError, match=r"6 files of 15 images .*make it again with: tfpipe index") as caught:
+    with pytest.raises(TfpipeError, match=r"6 files of 16 images .*make it again with: tfpipe index") as caught:
         verify_index(verified.data, "train")
     assert caught.value.exit_code == 1
     found = {line.split()[0]: line.partition(" ")[2] for line in str(caught.value).split("\n  ")[1:]}

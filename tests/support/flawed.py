@@ -24,6 +24,7 @@ FLAWS = {
     "swapped": ((100, 80), [(OWN, (50, 10, 10, 60))], ["box swapped"]),
     "outside": ((100, 80), [(OWN, (-5, 10, 50, 60)), (OWN, (10, 10, 50, 101))], ["box out of range"]),
     "empty": ((100, 80), [(OWN, (10, 10, 10, 60))], ["box empty"]),
+    "twice": ((100, 80), [(OWN, (10, 10, 50, 60)), (OWN, (9, 10, 50, 60)), (OWN, (10, 10, 50, 60))], ["box twice"]),
     "unknown": ((100, 80), [("cow", (10, 10, 50, 60))], ["class unknown"]),
     "other": ((100, 80), [("n01", (10, 10, 50, 60))], ["class differs"]),
     "all": (

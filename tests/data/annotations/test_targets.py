@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from tests.support.examples import examples
 from tests.support.images import encoded, picture
 from tests.support.targets import BOX, CLASSES, LABEL, REAL, RELATIVE, STATED, WHOLE, targets_of_xmls, xml_of
 from tests.support.xmls import REFUSED, annotations
-from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
+from tfpipe.data.annotations.cleaning import BY_OBJECT, Annotated, Boxes, odd_objects
 from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.annotations.targets import KnownTargets, target_parser
 
@@ -43,6 +44,22 @@ def test_any_annotation_gives_boxes_inside_the_image(text):
     assert 1 <= len(boxes) <= max(1, len(parse_annotation(text.encode(), "").names)) and set(labels) == {LABEL}
     edges = np.array(boxes)
     assert (edges >= 0).all() and (edges <= 1).all() and (edges[:, :2] < edges[:, 2:]).all()
+
+
+EDGE = st.sampled_from([0.0, -0.0, 1.0, 2.5])
+
+
+@settings(deadline=None, max_examples=examples(100))
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 1), EDGE, EDGE, EDGE, EDGE), max_size=12))
+def test_an_object_that_its_image_has_already_is_known(rows):
+    """Of the same class and edges, wherever it stands among the image's; another image's does not count."""
+    rows.sort(key=lambda row: row[0])
+    images, classes, *edges = zip(*rows, strict=True) if rows else [()] * 6
+    objects = Annotated(
+        np.array(images, int), np.array(edges, np.float32).T.reshape(-1, 4), np.array(classes, np.int32)
+    )
+    odd = odd_objects(objects, np.full(4, BY_OBJECT, np.int32), np.full((4, 2), 3, np.float32))
+    assert odd["box twice"].tolist() == [row in rows[:number] for number, row in enumerate(rows)]
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,7 @@ LEFT_OUT = {
     "class differs": "objects of another class than their image's",
     "box empty": "boxes without an area",
     "box swapped": "boxes with swapped edges, which are put in order",
+    "box twice": "boxes that an image has twice, which are used twice",
 }
 """Anomalies of objects that training does not use, or not as they are, for a Ledger."""
 
@@ -84,9 +85,22 @@ def odd_objects(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> di
         "box swapped": (boxes[:, :2] > boxes[:, 2:]).any(axis=1),
         "box out of range": ((boxes < 0) | (boxes > np.tile(sizes[images], 2))).any(axis=1),
         "box empty": ~(high > low).all(axis=1),
+        "box twice": _repeated(objects),
         "class unknown": classes < 0,
         "class differs": (classes >= 0) & (classes != labels[images]) & (labels[images] != BY_OBJECT),
     }
+
+
+def _repeated(objects: Annotated) -> np.ndarray:
+    """Returns which objects their image has already, with the same edges and class, bool [k]."""
+    images, boxes, classes = objects
+    repeated = np.zeros(len(images), bool)
+    # Of most images there is one object; only the others are sorted.
+    several = np.flatnonzero(np.bincount(images, minlength=1)[images] > 1)
+    rows = np.column_stack([images[several], classes[several], boxes[several] + 0.0])  # -0.0 is 0.0
+    repeated[several] = True
+    repeated[several[np.unique(rows, axis=0, return_index=True)[1]]] = False
+    return repeated
 
 
 def left_out(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> dict[str, np.ndarray]:

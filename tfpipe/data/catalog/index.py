@@ -63,6 +63,7 @@ ODD = {
     "box swapped": "a box has its minimum above its maximum; swapped back",
     "box out of range": "a box reaches out of the image; clamped",
     "box empty": "a box without an area within the image; left out",
+    "box twice": "a box that its image has already, of the same class; used again",
     "class unknown": "an object's name is no class; left out where objects have the labels",
     "class differs": "an object is of another class than its image; left out",
 }
