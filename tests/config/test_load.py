@@ -5,24 +5,27 @@ import math
 import pickle
 import re
 import subprocess
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from tests.support.sample import TUTORIAL
 from tfpipe import config as config_module
 from tfpipe.config import Config, DataConfig, load_config, make_config
-from tfpipe.config.messages import explain
+from tfpipe.config.messages import ELSEWHERE, explain, known_paths
 from tfpipe.config.model import resize_of_weights
 from tfpipe.errors import ConfigError
 from tfpipe.native import KERNELS
 
-SIZES = "[height, width], or by epoch [[0, 128], [6, 192]]"
+SIZES = "a side, [height, width], or by epoch [[0, 128], [6, 192]]"
 EPOCHS = "accepted: the first epoch is 0, and each one after it is a later one"
 SKELETON = {
     "model": {"name": "resnet"},
@@ -126,6 +129,14 @@ def test_home_is_expanded(load, monkeypatch):
         (with_data(batchsize=1), "data.batchsize", "data.batch_size"),
         (with_data(prefech_buffer_size=1), "data.prefech_buffer_size", "data.prefetch_buffer_size"),
         (with_data(BATCH_SIZE=1) | {"trainng": {}}, "trainng", "training"),
+        # Of the words that both have, and of other tools.
+        (with_data(batch=1), "data.batch", "data.batch_size"),
+        (with_data(num_workers=1), "data.num_workers", "data.threads"),
+        (with_data(class_name="a"), "data.class_name", "data.classes"),
+        (with_data(img_size=1), "data.img_size", "data.crop_image_size"),
+        (with_data() | {"optimizer": {"lr": 1}}, "optimizer.lr", "optimizer.args.learning_rate"),
+        (with_data() | {"training": {"num_epochs": 1}}, "training.num_epochs", "training.epochs"),
+        (with_data() | {"training": {"save_every": 1}}, "training.save_every", "training.checkpoint"),
         # Known elsewhere, misplaced here.
         (with_data(epochs=1), "data.epochs", "training.epochs"),
         (with_data() | {"batch_size": 1}, "batch_size", "data.batch_size"),
@@ -137,6 +148,22 @@ def test_home_is_expanded(load, monkeypatch):
 )
 def test_an_unknown_key_names_the_nearest_known_one(complain, raw, path, nearest):
     assert f"{path}: unknown key; did you mean {nearest}?" in complain(raw)
+
+
+def test_a_far_key_is_no_guess(complain):
+    (line,) = complain(with_data(zebra=1))[1:]
+    assert line.startswith("data.zebra: unknown key; known here: data.source, data.train_filelist, ")
+
+
+def test_keys_of_other_tools_lead_to_keys_that_are_there():
+    known = set(known_paths(Config))
+    for name, path in ELSEWHERE.items():
+        assert re.split(r"[=\s(]", path)[0].removesuffix(".learning_rate") in known, name
+
+
+@pytest.mark.parametrize("key", ["crop_image_size", "test_crop_image_size"])
+def test_a_number_is_the_side_of_a_square(load: Load, key: str) -> None:
+    assert getattr(load(with_data(**{key: 64})).data, key) == (64, 64)
 
 
 def test_an_unknown_key_like_no_other_lists_those_known_there(complain):
@@ -217,7 +244,7 @@ def test_all_mistakes_are_reported_at_once(complain):
         ),
         *(
             (with_data(crop_image_size=size), f"data.crop_image_size: received {text}; accepted: {SIZES}")
-            for size, text in ((224, "224"), ([224], "[224]"), ([1, 2, 3], "[1, 2, 3]"), ({}, "{}"))
+            for size, text in (("224", '"224"'), (True, "true"), ([224], "[224]"), ([1, 2, 3], "[1, 2, 3]"), ({}, "{}"))
         ),
         (
             with_data(random_resized={"area": 0.5}),
@@ -490,6 +517,39 @@ def test_test_data_is_never_cropped_at_random(load, keys, train, test):
 def test_what_is_not_json_is_named_with_its_place(complain, text):
     (line,) = complain(text)
     assert "config.json is not JSON" in line and "line 1" in line
+
+
+@given(st.data())
+def test_what_is_nearly_json_is_told_what_to_change(data):
+    """A comma too many, a comment, single quotes: wherever it is in a config."""
+    value = {
+        "data": {"classes": ["a", "b//c"], "train_filelist": "a'b.txt", "mix": {"mixup": 0.2}},
+        "training": {"epochs": 3},
+    }
+    lines = json.dumps(value, indent=1).split("\n")
+    fault = data.draw(st.sampled_from(["comma", "//", "/*", "#", "'"]))
+    if fault == "comma":
+        at = data.draw(st.sampled_from([n for n, line in enumerate(lines[1:]) if line.lstrip()[0] in "}]"]))
+        lines[at] += data.draw(st.sampled_from([",", " ,", ",\n\n"]))
+    elif fault == "'":
+        at = data.draw(st.sampled_from([n for n, line in enumerate(lines) if re.match(r'\s*"\w+"', line)]))
+        lines[at] = re.sub(r'"(\w+)"', r"'\1'", lines[at], count=1)
+    else:
+        lines[data.draw(st.integers(0, len(lines) - 1))] += f"  {fault} a note"
+    says = {"comma": "no comma after the last", "'": "double quotes"}.get(fault, "no comments")
+    with tempfile.TemporaryDirectory() as place, pytest.raises(ConfigError, match=f"is not JSON: .*; JSON has {says}"):
+        path = Path(place, "c.json")
+        path.write_text("\n".join(lines))
+        load_config(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"), [(b"", "the file is empty: write"), ("{}".encode("utf-16"), "save it as UTF-8")]
+)
+def test_an_empty_file_and_another_encoding_are_told(tmp_path, content, says):
+    (tmp_path / "c.json").write_bytes(content)
+    with pytest.raises(ConfigError, match=says):
+        load_config(tmp_path / "c.json")
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "config.YML"])

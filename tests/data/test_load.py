@@ -334,7 +334,9 @@ def test_a_path_that_is_no_data_is_answered_with_what_was_found(root: Path, tmp_
 
     assert "there is no file or folder" in refusal(tmp_path / "flowres")
     (tmp_path / "Notes").mkdir()
-    assert f"there is {tmp_path / 'Notes'}" in refusal(tmp_path / "notes")
+    assert f"there is no file or folder {tmp_path / 'notes'}; next to it is Notes; accepted: " in refusal(
+        tmp_path / "notes"
+    )
     assert "holds no data that tfpipe knows, but nothing; accepted: a folder of class folders" in refusal(
         tmp_path / "Notes"
     )

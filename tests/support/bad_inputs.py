@@ -93,9 +93,16 @@ INPUTS: list[Input] = [
         "no JSON",
         {},
         "{'data': 1}",
-        "the config PATH/c.json is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+        "the config PATH/c.json is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1); "
+        'JSON has double quotes: "',
     ),
-    Input("an empty config", {}, "", "the config PATH/c.json is not JSON: Expecting value: line 1 column 1 (char 0)"),
+    Input(
+        "an empty config",
+        {},
+        "",
+        "the config PATH/c.json is not JSON: Expecting value: line 1 column 1 (char 0); the file is empty: write at least "
+        '{"data": {"train_filelist": "train.txt"}}',
+    ),
     Input("no data section", {}, "{}", "1 error in the config PATH/c.json:\n  data: is missing"),
     Input(
         "a misspelt key",

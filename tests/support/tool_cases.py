@@ -100,6 +100,11 @@ def _archive(root: Path) -> dict[str, Any]:
     return {"source": {"kind": "archive", "path": str(root / "train.zip"), "test_path": str(root / "val.zip")}}
 
 
+def _own(root: Path) -> dict[str, Any]:
+    (root / "own").mkdir(exist_ok=True)
+    return {"source": {"kind": "tests.support.dict_source:Samples", "path": str(root / "own")}}
+
+
 WRITERS = {
     "list folder": _list_folder,
     "yolo": _yolo,
@@ -108,5 +113,5 @@ WRITERS = {
     "archive": _archive,
     "original": _as("packed"),
     **{kind: _as(kind) for kind in ("coefficients", "crops", "raw")},
-    "own": lambda root: {"source": {"kind": "tests.support.dict_source:Samples", "path": str(root / "own")}},
+    "own": _own,
 }

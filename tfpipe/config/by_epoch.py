@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, PlainSerializer, PositiveInt, ValidatorFunctionWrapHandler, WrapValidator
 
-from tfpipe.config.section import CropSide, Form
+from tfpipe.config.section import CropSide, Form, square
 
 T = TypeVar("T")
 EPOCHS = "the first epoch is 0, and each one after it is a later one"
@@ -40,15 +40,9 @@ def at_epoch(value: T, epoch: int) -> T:
 
 
 def _size(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    def checked(size: Any) -> Any:
-        # JSON's lists, which a strict validation takes for tuples only before this function.
-        return handler(tuple(size) if isinstance(size, list) else size)
-
     if not (isinstance(value, list | tuple) and any(isinstance(part, list | tuple) for part in value)):
-        return checked(value)
-    # A single number is a square's side.
-    square = [(epoch, (size, size) if isinstance(size, int) else size) for epoch, size in _pairs(value)]
-    return _by_epoch(SizeByEpoch, [(epoch, checked(size)) for epoch, size in square])
+        return handler(square(value))
+    return _by_epoch(SizeByEpoch, [(epoch, handler(square(size))) for epoch, size in _pairs(value)])
 
 
 def _count(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
@@ -83,7 +77,7 @@ CropSize = Annotated[
     tuple[CropSide, CropSide],
     WrapValidator(_size),
     _BY_EPOCH,
-    Form("[height, width], or by epoch [[0, 128], [6, 192]]"),
+    Form("a side, [height, width], or by epoch [[0, 128], [6, 192]]"),
 ]
 BatchSize = Annotated[PositiveInt, WrapValidator(_count), _BY_EPOCH]
 Epoch = Annotated[int, Field(ge=0)]

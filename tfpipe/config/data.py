@@ -29,7 +29,7 @@ from tfpipe.config.data_sections import (
     Workers,
 )
 from tfpipe.config.data_source import SourceConfig
-from tfpipe.config.section import ConfigPath, CropSide, Form, Kernel, Section, Seed
+from tfpipe.config.section import SIZE, ConfigPath, Form, Kernel, Section, Seed, Size
 from tfpipe.config.targets import OF_OBJECTS, Targets, TargetsConfig
 from tfpipe.config.views import APART, View
 
@@ -103,10 +103,10 @@ class DataConfig(Section):
     whole list, with "shard" its share; training does not start if that does not fit. Changes to cached files go
     unnoticed: delete the folder. null: every epoch reads from the source."""
     crop_image_size: CropSize = (224, 224)
-    """Height and width of a crop, in pixels; a crop has less than 2^29 bytes. Or by epoch, for training crops that
-    grow, [[0, 128], [6, 192], [12, 224]]: from epoch 6, counted from 0, they are 192x192; [[0, [128, 160]], ...] are
-    other shapes. `tfpipe train` and the Loaders follow it."""
-    test_crop_image_size: Annotated[tuple[CropSide, CropSide] | None, Form("[height, width]")] = None
+    """Height and width of a crop, in pixels, or the side of a square; a crop has less than 2^29 bytes. Or by epoch, for
+    training crops that grow, [[0, 128], [6, 192], [12, 224]]: from epoch 6, counted from 0, they are 192x192;
+    [[0, [128, 160]], ...] are other shapes. `tfpipe train` and the Loaders follow it."""
+    test_crop_image_size: Annotated[Size | None, SIZE] = None
     """The same for test crops, which may be larger than those in training (Touvron et al. 2019, Fixing the train-test
     resolution discrepancy); null: the last of `crop_image_size`."""
     resize: Kernel = "bilinear"

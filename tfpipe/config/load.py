@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from tfpipe.config.data import DataConfig, unused
 from tfpipe.config.data_source import SourceConfig
-from tfpipe.config.messages import explain, known_paths, shown
+from tfpipe.config.messages import ELSEWHERE, explain, known_paths, shown
 from tfpipe.config.model import Config
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import read_text
@@ -29,25 +29,10 @@ SOURCE = tuple(name for name in SourceConfig.model_fields if name != "path")
 NAMED_BY_DATA = ("source", "train_filelist")
 DATA = tuple(name for name in DataConfig.model_fields if name not in NAMED_BY_DATA)
 ALIASES = {"image_size": "crop_image_size"}
-# Keys that take a single number for a square.
-SQUARES = ("crop_image_size", "test_crop_image_size")
-# Arguments of other loaders, and the one here that does the same.
-ELSEWHERE = {
-    **dict.fromkeys(("size", "img_size", "target_size", "resolution", "input_size"), "crop_image_size"),
-    **dict.fromkeys(("shuffle", "shuffle_files"), "shuffle_buffer (1: the order of the list)"),
-    **dict.fromkeys(("validation_split", "val_split", "test_size"), "test_share"),
-    **dict.fromkeys(("num_workers", "workers", "num_threads"), "threads"),
+# Arguments of other loaders that are no keys of a config, and the one here that does the same.
+OF_LOADERS = {
     **dict.fromkeys(("subset", "mode"), "split"),
-    **dict.fromkeys(("class_names", "names"), "classes"),
-    **dict.fromkeys(("transforms", "augmentation", "augmentations"), "augment"),
     **dict.fromkeys(("rank", "num_replicas", "world_size", "num_shards"), "world=tfpipe.World(rank, size)"),
-    **dict.fromkeys(("x_col", "image_column", "filename_column"), 'columns={"path": ...}'),
-    **dict.fromkeys(("y_col", "label_column", "target_column"), 'columns={"label": ...}'),
-    "label_mode": 'targets={"kind": ...}',
-    "color_mode": "num_channels (3: RGB, 1: grayscale)",
-    "interpolation": "resize",
-    "prefetch": "prefetch_buffer_size",
-    "horizontal_flip": "flip",
 }
 
 
@@ -65,7 +50,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     except OSError as error:
         raise ConfigError(f"cannot read the config {path}: {error.strerror}") from error
     except ValueError as error:
-        raise ConfigError(f"the config {path} is not JSON: {error}{_of_yaml(path)}") from error
+        raise ConfigError(f"the config {path} is not JSON: {error}{_of_yaml(path) or _remedy(error)}") from error
     return _validated(raw, overrides, f"the config {path}", path.resolve().parent)
 
 
@@ -93,6 +78,23 @@ def _of_yaml(path: Path) -> str:
         return ""
     convert = "import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout, indent=2)"
     return f"; configs are JSON, not YAML: convert it by python -c '{convert}' < {path} > {path.with_suffix('.json')}"
+
+
+def _remedy(error: ValueError) -> str:
+    """Returns what to change in a text that is nearly JSON; "" if nothing is known."""
+    if isinstance(error, UnicodeDecodeError):
+        return "; save it as UTF-8"
+    if not isinstance(error, json.JSONDecodeError):
+        return ""
+    before, after = error.doc[: error.pos].rstrip(), error.doc[error.pos :].lstrip()
+    if not error.doc.strip():
+        return '; the file is empty: write at least {"data": {"train_filelist": "train.txt"}}'
+    if before[-1:] == "," or after[:1] == ",":
+        if after.lstrip(", \t\r\n")[:1] in ("}", "]"):
+            return "; JSON has no comma after the last one of a list or an object: remove it"
+    if after.startswith(("//", "/*", "#")):
+        return "; JSON has no comments: remove it"
+    return '; JSON has double quotes: "' if after[:1] == "'" else ""
 
 
 class _Object(dict[str, Any]):
@@ -212,23 +214,21 @@ def data_keys(arguments: Mapping[str, Any], options: Iterable[str]) -> tuple[dic
         if name in section:
             alias = next(alias for alias, key in ALIASES.items() if key == name)
             raise ConfigError(f"{alias} and {name} are two names of one argument: leave one of them out")
-        section[name] = _plain(name, value)
+        if callable(value):
+            raise ConfigError(f'{name}: received {value!r}; accepted: the function\'s name, "package.module:function"')
+        # NumPy's numbers and arrays as Python's.
+        section[name] = value.tolist() if hasattr(value, "tolist") else value
     return data, source
-
-
-def _plain(name: str, value: Any) -> Any:
-    """Returns a value as JSON has it: NumPy's numbers and arrays as Python's, the side of a square as both sides."""
-    if callable(value):
-        raise ConfigError(f'{name}: received {value!r}; accepted: the function\'s name, "package.module:function"')
-    value = value.tolist() if hasattr(value, "tolist") else value
-    return [value, value] if name in SQUARES and type(value) is int else value
 
 
 def _nearest(argument: str, accepted: list[str]) -> str:
     if argument in NAMED_BY_DATA:
         return "what is loaded is the first argument: a path, a DataFrame, a list or a dataset"
-    if argument in ELSEWHERE:
-        return f"did you mean {ELSEWHERE[argument]}?"
+    elsewhere = OF_LOADERS.get(argument) or ELSEWHERE.get(argument, "")
+    if elsewhere in OF_LOADERS.values() or elsewhere.startswith("data."):
+        return f"did you mean {elsewhere.removeprefix('data.').removeprefix('source.')}?"
+    if elsewhere:
+        return f"{elsewhere} is a key of a config for `tfpipe train`, not of the data"
     guesses = difflib.get_close_matches(argument, [*accepted, *ALIASES], n=1)
     if guesses:
         return f"did you mean {guesses[0]}?"

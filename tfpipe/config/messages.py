@@ -2,6 +2,7 @@
 
 import difflib
 import json
+from collections.abc import Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -19,7 +20,34 @@ PREFIX = "Input should be "
 LENGTHS = ("too_short", "too_long", "missing")
 # Pydantic's words that are not those of JSON.
 WORDS = {"a valid boolean": "true or false", "a valid dictionary": "an object"}
+CLOSE = 0.75  # similarity of a key that is taken for a misspelt one, by difflib
 ARRAYS = ("a valid array", "a valid tuple")
+# Keys and arguments of other loaders and trainers, and the key here that does the same.
+ELSEWHERE = {
+    **dict.fromkeys(("size", "img_size", "target_size", "resolution", "input_size"), "data.crop_image_size"),
+    **dict.fromkeys(("batch", "bs", "per_device_train_batch_size", "train_batch_size"), "data.batch_size"),
+    **dict.fromkeys(("shuffle", "shuffle_files"), "data.shuffle_buffer (1: the order of the list)"),
+    **dict.fromkeys(("validation_split", "val_split", "test_size"), "data.source.test_share"),
+    **dict.fromkeys(("num_workers", "workers", "num_threads"), "data.threads"),
+    **dict.fromkeys(("class_names", "class_name", "names"), "data.classes"),
+    **dict.fromkeys(("transforms", "augmentation", "augmentations"), "data.augment"),
+    **dict.fromkeys(("x_col", "image_column", "filename_column"), 'data.source.columns={"path": ...}'),
+    **dict.fromkeys(("y_col", "label_column", "target_column"), 'data.source.columns={"label": ...}'),
+    **dict.fromkeys(("save_every", "save_steps", "save_freq", "checkpoint_every"), "training.checkpoint"),
+    "label_mode": 'data.targets={"kind": ...}',
+    "color_mode": "data.num_channels (3: RGB, 1: grayscale)",
+    "interpolation": "data.resize",
+    "prefetch": "data.prefetch_buffer_size",
+    "horizontal_flip": "data.flip",
+    **dict.fromkeys(("dataset", "data_dir", "root", "data_path", "train_dir", "image_folder"), "data.source.path"),
+    **dict.fromkeys(("val_dir", "test_dir", "val_path", "valid_path"), "data.source.test_path"),
+    **dict.fromkeys(("lr", "learning_rate", "base_lr"), "optimizer.args.learning_rate"),
+    **dict.fromkeys(("momentum", "weight_decay"), "optimizer.args"),
+    **dict.fromkeys(("num_epochs", "max_epochs", "n_epochs", "num_train_epochs"), "training.epochs"),
+    **dict.fromkeys(("amp", "mixed_precision", "fp16", "bf16"), "training.precision"),
+    **dict.fromkeys(("arch", "backbone", "model_name"), "model.name"),
+    **dict.fromkeys(("pretrained", "pretrained_weights"), "model.weights"),
+}
 
 
 def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
@@ -102,10 +130,22 @@ def _nearest(path: str, section: type[BaseModel], root: type[BaseModel]) -> str:
     here = [path.removesuffix(key) + name for name in section.model_fields]
     guesses = [
         *(full for full in paths if full.rpartition(".")[2] == key),
-        *difflib.get_close_matches(path, here, n=1),
-        *difflib.get_close_matches(path, paths, n=1),
+        *([ELSEWHERE[key]] if key in ELSEWHERE else []),
+        *difflib.get_close_matches(path, here, n=1, cutoff=CLOSE),
+        *_by_words(key, here),
+        *difflib.get_close_matches(path, paths, n=1, cutoff=CLOSE),
     ]
     return f"; did you mean {guesses[0]}?" if guesses else f"; known here: {', '.join(here)}"
+
+
+def _by_words(key: str, paths: Sequence[str]) -> list[str]:
+    """Returns the path whose last key shares most words with `key`; none if several do, or none does."""
+    words = {word.removesuffix("s") for word in key.split("_")}
+    others = {path: {word.removesuffix("s") for word in path.rpartition(".")[2].split("_")} for path in paths}
+    shared = {path: len(words & other) for path, other in others.items()}
+    most = max(shared.values(), default=0)
+    best = [path for path, count in shared.items() if count == most > 0]
+    return best if len(best) == 1 else []
 
 
 def known_paths(section: type[BaseModel], prefix: str = "") -> list[str]:

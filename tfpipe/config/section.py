@@ -62,6 +62,11 @@ def _without_login(url: str) -> str:
     return url.rstrip("/")
 
 
+def square(size: Any) -> Any:
+    """Returns (side, side) of a number. JSON's lists pass for tuples only before a validator."""
+    return (size, size) if type(size) is int else tuple(size) if isinstance(size, list) else size
+
+
 NETRC = 'put them into ~/.netrc, and set data.remote.options to {"client_kwargs": {"trust_env": true}}'
 # A URL of any scheme that fsspec has; the package of the scheme may be missing.
 Url = Annotated[str, Field(pattern=r"^[a-z][a-z0-9+.-]*://\S+$"), AfterValidator(_without_login)]
@@ -69,6 +74,9 @@ Url = Annotated[str, Field(pattern=r"^[a-z][a-z0-9+.-]*://\S+$"), AfterValidator
 ConfigPath = Annotated[Path, BeforeValidator(_local), AfterValidator(_beside_config)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 CropSide = Annotated[int, Field(gt=0, le=65_500)]  # a JPEG's largest side
+# Height and width of crops.
+Size = Annotated[tuple[CropSide, CropSide], BeforeValidator(square)]
+SIZE = Form("a side, or [height, width]")
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 # Arguments that are passed on; Section refuses Infinity and NaN only in fields of its own.
 Args = Annotated[dict[str, Any], AfterValidator(_finite)]

@@ -2,19 +2,14 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, PositiveInt
+from pydantic import PositiveInt
 
 from tfpipe.config.augment import Augment
 from tfpipe.config.data_sections import RandomResizedCrop
-from tfpipe.config.section import CropSide, Form, Section
+from tfpipe.config.section import SIZE, Section, Size
 
 # Seeds of the views after the first are beyond those of configs and of augmentation, so that no two draws are alike.
 APART = 2**41
-
-
-def _square(size: Any) -> Any:
-    """Returns [side, side] of a number. JSON's lists pass for tuples only before a validator."""
-    return (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, list) else size
 
 
 class View(Section):
@@ -24,9 +19,7 @@ class View(Section):
     """Number of views like this one."""
     crop: Literal["random_resized", "center", "full"] | None = None
     """Window of an image, of the kinds of `data.crop`; null: `data.crop`."""
-    size: Annotated[
-        Annotated[tuple[CropSide, CropSide], BeforeValidator(_square)] | None, Form("a side, or [height, width]")
-    ] = None
+    size: Annotated[Size | None, SIZE] = None
     """Height and width, or the side of a square; null: `data.crop_image_size`."""
     random_resized: RandomResizedCrop | None = None
     """Parameters of "random_resized"; null: `data.random_resized`."""

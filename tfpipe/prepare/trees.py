@@ -10,7 +10,7 @@ from tfpipe.data.catalog.layout import LAYOUTS
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.splits import FolderRule, class_level, places_of, uses_of
 from tfpipe.errors import ConfigError
-from tfpipe.util.files import read_text
+from tfpipe.util.files import near, read_text
 from tfpipe.util.ledger import Ledger
 
 logger = logging.getLogger(__name__)
@@ -27,6 +27,8 @@ def scan(root: str | Path, show: bool = True) -> dict[str, list[str]]:
     ILSVRC tree has no training image, or a VOC list names a missing image.
     """
     root = Path(root).absolute()
+    if not root.exists():
+        raise ConfigError(f"there is no folder {root}{near(root)}")
     for images in (root / "Data/CLS-LOC", root / "ILSVRC/Data/CLS-LOC"):
         if images.is_dir():
             return _scan_ilsvrc(images, show)

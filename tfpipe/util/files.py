@@ -3,6 +3,7 @@
 Errors that may pass are retried.
 """
 
+import difflib
 import hashlib
 import os
 from pathlib import Path
@@ -30,6 +31,18 @@ STARTS = {
     b"\xff\xd8\xff": "a JPEG",
     b"\x89PNG": "a PNG",
 }
+
+
+def near(path: object) -> str:
+    """Returns "; next to it is NAME" for the most similar name in the folder of a path that is not there, or ""."""
+    if not isinstance(path, Path):  # a URL
+        return ""
+    try:
+        names = {name.lower(): name for name in sorted(os.listdir(path.absolute().parent))}
+    except OSError:
+        return ""
+    alike = difflib.get_close_matches(path.name.lower(), names, n=1, cutoff=0.75)
+    return f"; next to it is {names[alike[0]]}" if alike else ""
 
 
 class Stamp(NamedTuple):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tfpipe.cli import arguments as cli
 from tfpipe.errors import ConfigError
+from tfpipe.util.files import near
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     if missing := [folder for folder in args.runs if not folder.is_dir()]:
-        raise ConfigError(f"there is no folder {missing[0]}: give a run's directory, or that of bench --profile")
+        raise ConfigError(
+            f"there is no folder {missing[0]}{near(missing[0])}: give that of a run or of bench --profile"
+        )
     if args.html is not None and len(args.runs) > 1:
         raise ConfigError(f"--html writes the page of one run, and {len(args.runs)} are given: one command a run")
     from tfpipe.tools.report.chrome import write_chrome

@@ -21,6 +21,7 @@ from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.util.files import near
 from tfpipe.util.ledger import Ledger
 
 logger = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Folders(BaseSource):
                 )
             is_there = class_folders_at(folder) if isinstance(folder, UrlPath) else folder is None or folder.is_dir()
             if not is_there:
-                raise ConfigError(f"data.source.{key}: there is no folder {folder}")
+                raise ConfigError(f"data.source.{key}: there is no folder {folder}{near(folder)}")
 
     def open(self, split: str, world: World) -> Split:
         check_split(split)

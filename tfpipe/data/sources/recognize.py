@@ -16,6 +16,7 @@ from tfpipe.data.sources.data_files import RECORDS
 from tfpipe.data.sources.packed.manifest import PREFIX
 from tfpipe.data.sources.packed.members import tar_members
 from tfpipe.errors import ConfigError
+from tfpipe.util.files import near
 from tfpipe.util.ledger import Ledger
 
 ACCEPTED = (
@@ -56,9 +57,7 @@ def recognized(path: str | os.PathLike[str], split: str, *, labelled: bool = Fal
     if path.is_dir():
         return _folder(path, split, labelled)
     if not path.exists():
-        near = [other for other in sorted(path.parent.glob("*")) if other.name.lower() == path.name.lower()]
-        hint = f"; there is {near[0]}" if near else ""
-        raise ConfigError(f"there is no file or folder {path}{hint}; {ACCEPTED}")
+        raise ConfigError(f"there is no file or folder {path}{near(path)}; {ACCEPTED}")
     suffix = path.suffix.lower()
     if suffix in TABLES:
         return _source("table", path)
