@@ -1,5 +1,6 @@
 """Traces: which steps they hold, and where they go."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -63,3 +64,16 @@ def test_before_its_window_nothing_is_traced(tmp_path: Path) -> None:
 def test_ranks_of_a_host_write_to_folders_of_their_own() -> None:
     folders = {trace_folder(Path("run"), World(rank, 3)) for rank in range(3)}
     assert folders == {Path("run"), Path("run/rank-1"), Path("run/rank-2")}
+
+
+def test_what_reads_a_trace_is_named_before_it_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "tfpipe")
+    Tracer(tmp_path, Window(2, 5))
+    assert not caplog.messages
+    monkeypatch.setitem(sys.modules, "xprof", None)
+    for rank in (0, 1):
+        Tracer(tmp_path, Window(2, 5), rank)
+    (said,) = caplog.messages
+    assert "pip install 'tfpipe[profile]'" in said

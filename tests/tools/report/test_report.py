@@ -1,6 +1,7 @@
 """The report: what a trace is read as, what is said of it, and how it looks."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,23 @@ def test_a_recorded_trace_is_read_stage_by_stage(recorded: Path) -> None:
     )
     assert not any(stage.by_python for stage in found.stages)
     assert 0 < max(span.end_s for span in found.calls) < found.seconds + 0.02
+
+
+def test_without_xprof_the_intervals_have_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after `make train`; a trace alone cannot be read without."""
+    run, alone = unpack("compute", tmp_path / "run"), unpack("bench", tmp_path / "alone")
+    traced = load_run(run)
+    monkeypatch.setitem(sys.modules, "xprof", None)
+    monkeypatch.delitem(sys.modules, "xprof.profile_data")
+    untraced = load_run(run)
+    assert traced.trace is not None and untraced.trace is None
+    assert diagnose_run(untraced).kind == diagnose_run(traced).kind
+    (said,) = (message for message in caplog.messages if "left out" in message)
+    assert said.startswith(f"{traced.trace.path} is left out; ") and "pip install 'tfpipe[profile]'" in said
+    with pytest.raises(ConfigError, match=r"needs xprof .*pip install 'tfpipe\[profile\]'"):
+        load_run(alone)
 
 
 @pytest.mark.full("xprof, which reads the marks, is large: recorded traces are above")

@@ -1,8 +1,10 @@
 """A profiler's trace of some steps, for `tfpipe report` and TensorBoard."""
 
+import logging
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +13,8 @@ import numpy as np
 from tfpipe.data.runtime.recording import Recording, TracedBatch, write_recording
 from tfpipe.distributed import World
 from tfpipe.native import EVENT, core
+
+logger = logging.getLogger(__name__)
 
 # Name of the step marks; TensorBoard measures step times between marks that carry step_num and _r.
 STEP = "train"
@@ -62,6 +66,8 @@ class Tracer:
         self._batches: list[TracedBatch] = []
         self._mark: Any = None
         self._recording = self._running = False
+        if rank == 0 and find_spec("xprof") is None:
+            logger.info("tfpipe report reads the trace by xprof, which is not installed: pip install 'tfpipe[profile]'")
 
     def begin(self) -> None:
         """Begins a step; at the window's first one the profiler starts."""

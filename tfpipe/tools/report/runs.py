@@ -1,10 +1,12 @@
 """Reads a run's directory: its config, the accounting of its intervals, and a trace."""
 
 import json
+import logging
 import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,8 +14,10 @@ from tfpipe.config import DataConfig, load_config
 from tfpipe.data.runtime.parallelism import thread_budget
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.tools.report.trace import Trace, find_trace, read_trace
+from tfpipe.tools.report.trace import XPROF, Trace, find_trace, read_trace
 from tfpipe.training.monitor.metrics import EVENTS, METRICS, read
+
+logger = logging.getLogger(__name__)
 
 CONFIG = "config.json"
 # Written by tfpipe bench --profile instead of the accounting.
@@ -145,7 +149,7 @@ def trace_paths(folder: Path) -> list[Path]:
 
 
 def load_run(folder: Path) -> Run:
-    """Reads a run's directory.
+    """Reads a run's directory; without xprof a trace is left out where there are intervals, which have a verdict too.
 
     Raises ConfigError if there is nothing to report on; the message says how to record something.
     """
@@ -156,6 +160,9 @@ def load_run(folder: Path) -> Run:
             f"{folder} has neither a trace nor a finished interval in metrics.jsonl, and no events.jsonl: give a run's "
             "directory, of train.py or of tfpipe bench --profile FIRST:END"
         )
+    if traced is not None and intervals and find_spec("xprof") is None:
+        logger.warning("%s is left out; it adds the stages' times and the slowest files: %s", traced, XPROF)
+        traced = None
     # A rank's trace lies in a subfolder of the run's directory, which has the other files.
     run_dir = folder if (folder / CONFIG).exists() else folder.parent
     data = load_config(run_dir / CONFIG).data if (run_dir / CONFIG).exists() else None

@@ -27,6 +27,7 @@ ROOT = "Iterator::Root"
 # Part of a step.
 WAIT = "wait for input"
 STEP_MARK = "train"
+XPROF = "pip install 'tfpipe[profile]'"
 # Prefix of the profiler's planes of GPUs, and the stat with the time of its start.
 DEVICE, STARTED = "/device:", "profile_start_time"
 # Stands for the recording of a trace that neither train.py nor tfpipe bench has taken.
@@ -118,7 +119,7 @@ def read_trace(path: Path) -> Trace:
     try:
         from xprof.profile_data import ProfileData
     except ImportError as error:
-        raise ConfigError(f"reading a trace needs xprof ({error}): pip install 'tfpipe[profile]'") from error
+        raise ConfigError(f"reading a trace needs xprof ({error}): {XPROF}") from error
     lines: dict[str, list[Event]] = {}
     devices: dict[str, list[Event]] = {}
     started_ns = 0
