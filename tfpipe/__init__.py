@@ -47,10 +47,13 @@ _HOMES = {
     "serve_metrics": "tfpipe.data.live.figures",
 }
 _MODULES = {"jax", "keras", "lightning", "stages", "torch"}
+_OF_TENSORFLOW = _MODULES | {"Loader", "build_dataset", "load", "serve_metrics"}
 
 
 def __getattr__(name: str) -> Any:
     """Imports a public name when it is first used, so that `import tfpipe` is light and starts no TensorFlow."""
+    if name in _OF_TENSORFLOW:
+        import_module("tfpipe.requirements").check_tensorflow()
     if name in _MODULES:
         return import_module(f"tfpipe.{name}")
     if name not in _HOMES:

@@ -1,5 +1,9 @@
 """The pipeline's stages by name, to compose the chain by hand with stages of your own: see docs/compose.md."""
 
+from tfpipe.requirements import check_tensorflow
+
+check_tensorflow()
+
 from tfpipe.data.catalog.locate import SamplePaths
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.crop_counts import CropCount, count_crops

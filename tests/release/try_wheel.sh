@@ -9,7 +9,7 @@ cd "$folder"
 
 echo "installing $(basename "$wheel") and TensorFlow into an empty environment: a minute or a few"
 "${PYTHON:-python3}" -m venv venv
-venv/bin/python -m pip --disable-pip-version-check --no-input install -qq "$wheel"
+venv/bin/python -m pip --disable-pip-version-check --no-input install -qq "${wheel}[tensorflow]"
 export PATH="$folder/venv/bin:$PATH" TF_CPP_MIN_LOG_LEVEL=2
 unset PYTHONPATH
 pip --disable-pip-version-check check

@@ -1,6 +1,7 @@
-"""Private names of other libraries that the package uses, and the versions with which all tests have passed.
+"""Private and undocumented names of other libraries that the package uses, and the versions that have them.
 
-A new version of a library may change them: `python -m pytest tests/test_foreign.py` says which are gone.
+A new version of a library may change them: `python -m pytest tests/test_foreign.py` says which are gone. Those of
+TensorFlow are used in tfpipe/util/tensorflow_api.py alone. `make versions` tries its and Keras' oldest.
 """
 
 import ast
@@ -8,8 +9,15 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-VERSIONS = {"tensorflow": "2.21.0", "keras": "3.15.1", "fsspec": "2026.9.0", "lxml": "", "python": "3.11"}
-"""Version of each library; "": any."""
+VERSIONS = {
+    "tensorflow": ("2.15.1", "2.21.0"),
+    "keras": ("3.5.0", "3.15.1"),
+    "fsspec": ("2025.3.0", "2026.9.0"),
+    "s3fs": ("2025.3.0", "2026.9.0"),
+    "lxml": ("5.0.0", "6.1.3"),
+    "python": ("3.10", "3.13"),
+}
+"""The oldest and the newest version of each library with which the names were tried."""
 
 NAMES = {
     "tensorflow": {
@@ -48,6 +56,22 @@ NAMES = {
     },
 }
 """By library: modules that its documentation does not have, and attributes, with the reason."""
+
+OF_S3FS = {
+    "anon": "whether requests are signed",
+    "key": "what signs them, as the next ones",
+    "secret": "the same",
+    "token": "the same",
+    "client_kwargs": "what libcurl does not obey, so that s3fs makes the requests, as the next ones",
+    "config_kwargs": "the same",
+    "req_kw": "the same",
+    "s3_additional_kwargs": "the same",
+    "version_aware": "the same",
+    "set_session": "connects, as the next one, and has the region",
+    "get_s3": "the same",
+    "retries": "tfpipe repeats requests itself",
+}
+"""Attributes of s3fs.S3FileSystem that its documentation does not have; `session` is there once it is connected."""
 
 OF_TUPLES = {"_asdict", "_replace", "_fields"}
 

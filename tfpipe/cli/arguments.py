@@ -16,6 +16,7 @@ from tfpipe.config.model import shared_settings
 from tfpipe.data.runtime.tracing import Window
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, masked
+from tfpipe.requirements import check_keras, check_tensorflow
 from tfpipe.util.atomic_write import writing
 from tfpipe.util.console import without_chatter
 from tfpipe.util.json_text import to_json
@@ -200,7 +201,11 @@ def launched_world(facts: Mapping[str, Any] | None = None) -> World:
 
 
 def quiet_tensorflow(args: argparse.Namespace) -> AbstractContextManager[None]:
-    """Returns a context that removes TensorFlow's start-up messages from stderr, except with --debug."""
+    """Returns a context that removes TensorFlow's start-up messages from stderr, except with --debug.
+
+    Raises ConfigError if there is no TensorFlow that can be used.
+    """
+    check_tensorflow()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     return nullcontext() if args.debug else without_chatter()
 
@@ -210,6 +215,7 @@ def choose_backend() -> str:
 
     A user's ~/.keras may name another one, which other programs want. Raises ConfigError if it cannot be used.
     """
+    check_keras()
     name = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     if name not in BACKENDS:
         raise ConfigError(f'KERAS_BACKEND is "{name}"; accepted: {", ".join(BACKENDS)}')
@@ -260,6 +266,7 @@ def start_trained(args: argparse.Namespace, config: Config) -> World:
 
 def prepare_devices(world: World) -> None:
     """Sets TensorFlow's threads and GPU for a rank that runs a model, and warns if the model cannot use the GPUs."""
+    check_keras()
     from tfpipe.training.devices import check_gpus, configure_devices
 
     configure_devices(world)

@@ -14,6 +14,7 @@ from tfpipe.collectives.launch import OPEN_MPI, Launch, find_launch
 from tfpipe.collectives.protocol import LostRankError, is_lost
 from tfpipe.distributed import end_other_ranks
 from tfpipe.errors import ConfigError, Stopped, TfpipeError
+from tfpipe.requirements import REMEDY
 from tfpipe.util.console import configure_logging
 
 # Modules of tfpipe.cli.commands, in the order of --help.
@@ -61,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         return _fail(str(error), getattr(error, "exit_code", 1), rank)
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "tensorflow":
+            return _fail(f"{args.command} needs TensorFlow: {REMEDY}", ConfigError.exit_code, rank)
         if not is_lost(error):
             traceback.print_exc()
             end_other_ranks(1)
@@ -97,7 +100,8 @@ def _parser() -> argparse.ArgumentParser:
         added = subparsers.add_parser(name, help=summary, description=f"{summary} {more.strip()}")
         added.add_argument("--debug", action="store_true", help="log everything, show tracebacks")
         command.add_arguments(added)
-        added.set_defaults(run=command.run, check=partial(_check_used, added, getattr(command, "USED_BY", {})))
+        check = partial(_check_used, added, getattr(command, "USED_BY", {}))
+        added.set_defaults(run=command.run, check=check, command=name)
     return parser
 
 

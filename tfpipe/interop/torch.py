@@ -26,6 +26,7 @@ from tfpipe.data.runtime.shutdown import close_at_exit  # noqa: E402
 from tfpipe.distributed import World  # noqa: E402
 from tfpipe.errors import ConfigError  # noqa: E402
 from tfpipe.interop.ahead import AheadLoader, Prepared, Processes, leave_gpus  # noqa: E402
+from tfpipe.util.tensorflow_api import shareable  # noqa: E402
 
 WORKERS = (
     "tfpipe.torch works in threads of its own and cannot be taken into the processes of a DataLoader: "
@@ -165,7 +166,7 @@ class _Batches(IterableDataset[Tensors]):
         # Only the loop holds the dataset's iterator, so that closing this generator ends the pipeline.
         for batch in self.dataset:
             data = tf.nest.map_structure(lambda part: _tensor(part, self.channels_first), batch[:2])
-            yield *data, *map(torch.from_dlpack, batch[2:])
+            yield *data, *(torch.from_dlpack(shareable(part)) for part in batch[2:])
 
 
 def _tensor(part: tf.Tensor, channels_first: bool) -> Any:
@@ -175,7 +176,7 @@ def _tensor(part: tf.Tensor, channels_first: bool) -> Any:
     """
     if part.dtype == tf.string:
         return [text.decode() for text in part.numpy().tolist()]
-    tensor = torch.from_dlpack(part)
+    tensor = torch.from_dlpack(shareable(part))
     if part.shape.rank == 4:
         return tensor.permute(0, 3, 1, 2) if channels_first else tensor
     return tensor if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor.to(torch.int64)

@@ -261,6 +261,9 @@ def native() -> Native:
     library, file = _library(), _built(OPS)
     import tensorflow as tf
 
+    from tfpipe.util.tensorflow_api import make_symbols_global
+
+    make_symbols_global()
     try:
         ops = tf.load_op_library(str(file))
         functions = ctypes.CDLL(str(file))

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.distributed import World
+from tfpipe.util.tensorflow_api import shareable
 
 logger = logging.getLogger(__name__)
 
@@ -92,10 +93,10 @@ def mover() -> str | Callable[[tf.Tensor], Any] | None:
     import torch
 
     if not torch.cuda.is_available():
-        return torch.from_dlpack
+        return lambda part: torch.from_dlpack(shareable(part))
     gpu = torch.device("cuda", torch.cuda.current_device())  # of this thread; the Loader's may have another one
     # From pinned memory the copy is only queued, behind the step's work.
-    return lambda part: torch.from_dlpack(part).pin_memory().to(gpu, non_blocking=True)
+    return lambda part: torch.from_dlpack(shareable(part)).pin_memory().to(gpu, non_blocking=True)
 
 
 def log_devices(world: World) -> None:

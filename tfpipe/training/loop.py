@@ -188,6 +188,7 @@ def compile_model(
         metrics=build_metrics(config, classes),
         jit_compile=model.jit,
     )
+    model.check_names()
     # LossScaleOptimizer builds its inner optimizer without tracking, which would leave Nadam's running product, and
     # perhaps the state of the user's own optimizer, out of the checkpoint. Adafactor would get variables that it does
     # not need.

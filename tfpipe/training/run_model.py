@@ -15,6 +15,7 @@ from tfpipe.data.loader import Loader
 from tfpipe.data.runtime.meter import Meter
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.requirements import KERAS
 
 # Steps that are begun after one before its result is read: while a device trains one of them, the next one waits.
 LATE = 2
@@ -97,6 +98,13 @@ class RunModel(keras.Model):
     def plain(self) -> keras.Model:
         """Returns the same network as a model of Keras' own class, with these weights."""
         return keras.Model(self.input, self.output, name=self.name)
+
+    def check_names(self) -> None:
+        """Raises ConfigError if this version of Keras has not the private names that training uses, once compiled."""
+        names = ["_compute_loss", "_loss_tracker", "_compile_metrics"]
+        names += ["_update_metrics_variables"] if keras.backend.backend() == "jax" else []
+        if missing := [name for name in names if not hasattr(self, name)]:
+            raise ConfigError(f"Keras {keras.__version__} lacks {', '.join(missing)}, which training uses: {KERAS}")
 
     def train_on(self, loader: Loader) -> None:
         """Sets the source of the batches."""

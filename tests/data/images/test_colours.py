@@ -11,6 +11,7 @@ from PIL import Image
 
 from tests.support.decoding import PLAIN, TURNING, decode, decode_image, size_in
 from tests.support.images import cmyk, encoded, picture, png16, turned, unmarked, with_alpha, ycck
+from tfpipe.data.images import whole
 
 SIZE = (61, 90)
 # The crop that `decode` makes, so that nothing is resized; away from the edges.
@@ -115,6 +116,18 @@ def test_other_kinds_too(decoder: str, channels: int) -> None:
     for (name, contents), crop in zip(OTHERS.items(), crops, strict=True):
         expected = pillow(contents, channels)[top : top + height, left : left + width]
         assert np.abs(crop - expected).max() <= LEVELS, name
+
+
+@pytest.mark.parametrize("channels", [3, 1])
+def test_webps_have_the_same_pixels_where_tensorflow_cannot_decode_them(
+    channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before TensorFlow 2.20: by Pillow, which rounds a gray by itself."""
+    files = [contents for name, contents in OTHERS.items() if "WebP" in name]
+    by_ops = [decode_image(contents, channels) for contents in files]
+    monkeypatch.setattr(whole, "HAS_WEBP", False)
+    for expected, contents in zip(by_ops, files, strict=True):
+        assert np.abs(decode_image(contents, channels).astype(int) - expected).max() <= (channels == 1)
 
 
 @pytest.mark.parametrize("kind", ["RGB PNG", "gray PNG", "gray TIFF", "gray PNG, by Pillow"])

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from tfpipe import native
 from tfpipe.data.catalog.table import StoredTable, map_table, write_table
+from tfpipe.data.runtime.buffer_pool import aligned
 from tfpipe.data.runtime.columns import Lines, adopt, columns, handle
-from tfpipe.util.buffer_pool import aligned
 from tfpipe.util.made_from import MadeFrom
 
 ARRAYS = {

@@ -15,6 +15,7 @@ from tfpipe.config import DataConfig
 from tfpipe.data.images.by_pillow import ByPillow, turned
 from tfpipe.data.images.headers import START_OF_IMAGE, header_of
 from tfpipe.native import native
+from tfpipe.util.tensorflow_api import HAS_WEBP
 
 # libjpeg's exact transform gives the same pixels as Pillow, and is as fast as the approximate one.
 DCT = "INTEGER_ACCURATE"
@@ -24,9 +25,8 @@ ADOBE = b"\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00\x00"
 GRAY = (0.299, 0.587, 0.114)
 END = 2**31 - 1
 HEAD = 32  # bytes of a header that are looked at
-WITHOUT_PYTHON = (
-    "data.service decodes JPEGs, PNGs and still WebPs, and this is none: convert it, or set data.service to null"
-)
+OF_SERVICE = "JPEGs, PNGs and still WebPs" if HAS_WEBP else "JPEGs and PNGs"
+WITHOUT_PYTHON = f"data.service decodes {OF_SERVICE}, and this is none: convert it, or set data.service to null"
 
 
 class Decoding(NamedTuple):
@@ -109,7 +109,7 @@ def _decode_other(contents: tf.Tensor, channels: int, how: Decoding) -> tf.Tenso
         return tf.equal(tf.strings.substr(head, at, len(sign)), sign)
 
     # An animated WebP, read as four channels, damages TensorFlow's memory.
-    by_ops = has(0, b"\x89PNG") | (has(0, b"RIFF") & ~(has(12, b"VP8X") & (flags & 2 > 0)))
+    by_ops = has(0, b"\x89PNG") | (HAS_WEBP & has(0, b"RIFF") & ~(has(12, b"VP8X") & (flags & 2 > 0)))
     # A WebP with alpha cannot be read as three channels.
     alpha = (has(12, b"VP8X") & (flags & 16 > 0)) | (has(12, b"VP8L") & (lossless_flags & 16 > 0))
 

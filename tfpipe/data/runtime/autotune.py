@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tensorflow as tf
+from tfpipe.util.tensorflow_api import model_proto
 
 # The model names ops, not stages: its Map nodes come in this order. tf.data removes a map that changes nothing.
 STAGES = ("visit", "read", "crop", "finish")
@@ -81,9 +81,8 @@ def since(before: Sequence[Stage], now: Sequence[Stage]) -> list[Stage]:
 
 def _nodes(iterator: Iterator[Any]) -> list[Any]:
     """Returns the nodes of tf.data's model in pipeline order; none if there is no model."""
-    try:
-        model = tf.data.experimental.get_model_proto(iterator)
-    except tf.errors.NotFoundError:
+    model = model_proto(iterator)
+    if model is None:
         return []
     nodes: list[Any] = []
     number = model.output

@@ -5,12 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.data.util import structure
-from tensorflow.python.eager import context
-from tensorflow.python.eager.cancellation import CancellationManager
-from tensorflow.python.eager.execute import execute_with_cancellation
 
 from tfpipe.data.runtime.shutdown import close_at_exit, end
+from tfpipe.util.tensorflow_api import CancellationManager, context, execute_with_cancellation, structure
 
 
 class Cancellable(Iterator[Any]):

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework.config import is_op_determinism_enabled
+
+from tfpipe.util.tensorflow_api import is_op_determinism_enabled
 
 # Environment variable: milliseconds by which every image is delayed, unless it comes from `data.cache`.
 DELAY_MS = "TFPIPE_STORAGE_DELAY_MS"

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfpipe.data.runtime.buffer_pool import aligned
 from tfpipe.native import HANDLE, native
-from tfpipe.util.buffer_pool import aligned
 
 
 class GraphColumn:

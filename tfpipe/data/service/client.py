@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager.cancellation import CancellationManager
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
@@ -31,6 +30,7 @@ from tfpipe.data.service.workers import Workers
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.util.tensorflow_api import CancellationManager
 
 # Blocks that a worker prefetches beyond those that the rank has requested.
 AHEAD = 2

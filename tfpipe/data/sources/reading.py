@@ -20,6 +20,7 @@ from tfpipe.data.runtime.stage import stage
 from tfpipe.data.split import Split
 from tfpipe.native import EventKind
 from tfpipe.util.retry import retried
+from tfpipe.util.tensorflow_api import unbounded_threads
 
 
 class Encoded(NamedTuple):
@@ -91,7 +92,7 @@ def waiting(dataset: tf.data.Dataset, read: Callable[..., Encoded], calls: int |
     Uses threads outside the pipeline's pool: in the pool, waiting reads would block threads that decoders need.
     """
     read, unbounded = mark_work(EventKind.READ, EventKind.READ_END, read), calls is not None
-    return dataset.map(read, num_parallel_calls=calls, use_unbounded_threadpool=unbounded, name="read")
+    return dataset.map(read, num_parallel_calls=calls, name="read", **unbounded_threads(unbounded))
 
 
 class EntryPoints:

@@ -16,11 +16,23 @@ _Static_assert(sizeof(TF_TString) == 24, "TensorFlow's strings take 24 bytes of 
 enum { MOST = 1 << 30 };        /* bytes of a file; EFBIG beyond */
 enum { SMALL = 22, LARGE = 1 }; /* a string of up to SMALL bytes lies within its TF_TString; LARGE: the other type */
 
-/* Whether TF_TString has the layout of tensorflow/core/platform/ctstring_internal.h that `give` writes: it is no part of
- * the API, and known of these versions alone. */
+/* Whether TF_TString has the layout of tensorflow/core/platform/ctstring_internal.h that `give` writes. It is no part of
+ * the API: TensorFlow is asked, by a string that it writes itself. Those from 2.15 to 2.21 have it. */
 static int is_layout_known(void) {
-    static const char known[] = "2.21.";
-    return !strncmp(TF_Version(), known, sizeof known - 1);
+    static _Atomic int answer; /* 0: not asked */
+    if (!answer) {
+        static const char text[] = "a string of more than 22 bytes";
+        const size_t size = sizeof text - 1;
+        TF_TString string = {.words = {0}};
+        TF_StringInit(&string);
+        TF_StringCopy(&string, text, size);
+        const uint64_t *words = string.words;
+        const int is_known = words[0] == ((uint64_t)size << 2 | LARGE) && words[1] >= size && words[1] < 4096 &&
+                             words[2] == (uint64_t)(uintptr_t)TF_StringGetDataPointer(&string);
+        TF_StringDealloc(&string);
+        answer = is_known ? 1 : -1;
+    }
+    return answer > 0;
 }
 
 void tfpipe_give(TF_TString *string, char *bytes, size_t size, size_t capacity) {

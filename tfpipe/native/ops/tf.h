@@ -22,8 +22,6 @@ typedef union {
 enum { TF_OK = 0, TF_INVALID_ARGUMENT = 3, TF_RESOURCE_EXHAUSTED = 8, TF_FAILED_PRECONDITION = 9 }; /* TF_Code */
 enum { TF_INT32 = 3, TF_UINT8 = 4, TF_STRING = 7, TF_INT64 = 9, TF_BOOL = 10 };                     /* TF_DataType */
 
-const char *TF_Version(void);
-
 TF_Status *TF_NewStatus(void);
 void TF_DeleteStatus(TF_Status *);
 void TF_SetStatus(TF_Status *, int code, const char *message);
@@ -71,7 +69,9 @@ void *TF_TensorData(const TF_Tensor *);
 size_t TF_TensorByteSize(const TF_Tensor *);
 const char *TF_StringGetDataPointer(const TF_TString *);
 size_t TF_StringGetSize(const TF_TString *);
+void TF_StringInit(TF_TString *);
 void TF_StringCopy(TF_TString *, const char *bytes, size_t);
+void TF_StringDealloc(TF_TString *);
 
 /* A call of an op: its inputs, NULL once they are given up, and whether anything is wrong. */
 struct tfpipe_call {

@@ -132,10 +132,9 @@ def versions() -> dict[str, str]:
     """Returns the versions of Python and of the packages that are installed."""
     numbers = {"python": platform.python_version()}
     for package in PACKAGES:
-        try:
-            numbers[package] = version(package)
-        except PackageNotFoundError:
-            continue
+        # What is loaded says it itself: a distribution may have another name, as vendors' of TensorFlow have.
+        with suppress(PackageNotFoundError):
+            numbers[package] = getattr(sys.modules.get(package), "__version__", None) or version(package)
     return numbers
 
 

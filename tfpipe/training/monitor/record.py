@@ -93,13 +93,16 @@ class Record(RunCallback):
     def draw(self, scalars: Mapping[str, Any]) -> None:
         """Adds points to TensorBoard's curves, for numbers; test_* go to the writer "test", without the prefix."""
         step = int(self.synced.optimizer.iterations)
+        # As tf.summary.scalar writes them, which would need TensorBoard installed.
+        kind = tf.compat.v1.SummaryMetadata
+        scalar = kind(plugin_data=kind.PluginData(plugin_name="scalars"))
         with as_os_error():
             for name, value in scalars.items():
                 if isinstance(value, dict | list):
                     continue
                 split = "test" if name.startswith("test_") else "train"
                 with self.writers[split].as_default():
-                    tf.summary.scalar(name.removeprefix("test_"), value, step=step)
+                    tf.summary.write(name.removeprefix("test_"), tf.cast(value, tf.float32), step, scalar)
             for writer in self.writers.values():
                 writer.flush()
 

@@ -20,6 +20,7 @@ from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.split import Split
 from tfpipe.native import native
 from tfpipe.util.open_files import allow_open
+from tfpipe.util.tensorflow_api import unbounded_threads
 
 
 class CropRequests(NamedTuple):
@@ -78,7 +79,7 @@ def gather_crops(dataset: tf.data.Dataset, split: Split, shards: Shards) -> tf.d
         return dataset.map(gather_batch, num_parallel_calls=calls, name="fetch")
     # Enough batches to keep all requests busy, in threads outside the pipeline's pool, since they mostly wait.
     calls += 2 * -(-config.remote.concurrency // config.batch_size)
-    return dataset.map(gather_batch, num_parallel_calls=calls, use_unbounded_threadpool=True, name="fetch")
+    return dataset.map(gather_batch, num_parallel_calls=calls, name="fetch", **unbounded_threads())
 
 
 def range_reader(config: DataConfig, shards: Shards) -> Callable[[tf.Tensor], tf.Tensor] | None:

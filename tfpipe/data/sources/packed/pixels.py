@@ -14,11 +14,11 @@ import tensorflow as tf
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.images.by_pillow import ByPillow
 from tfpipe.data.images.whole import Decoding, decode_image
+from tfpipe.data.runtime.buffer_pool import BufferPool
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.sources.packed.shards import CUT, Shards
 from tfpipe.errors import TfpipeError
 from tfpipe.native import native
-from tfpipe.util.buffer_pool import BufferPool
 from tfpipe.util.open_files import allow_open
 from tfpipe.util.resources import free_memory
 from tfpipe.util.retry import retried

@@ -9,7 +9,6 @@ from typing import IO
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.lib.io.tf_record import tf_record_random_reader
 
 from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
@@ -27,6 +26,7 @@ from tfpipe.data.sources.rows import Rows, in_pixels
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.ledger import Ledger
+from tfpipe.util.tensorflow_api import tf_record_random_reader
 
 # End of a TFRecord file's name: the number of files, where it states one, and a suffix of RECORDS; or one of the two.
 SUFFIX = "|".join(map(re.escape, RECORDS))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tfpipe.util import buffer_pool
-from tfpipe.util.buffer_pool import BufferPool
+from tfpipe.data.runtime import buffer_pool
+from tfpipe.data.runtime.buffer_pool import BufferPool
 
 
 def test_arrays_are_used_again_once_nobody_holds_them() -> None:
