@@ -9,12 +9,13 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.support.commands import COLD, ROOT, run
+from tests.support.foreign import VERSIONS
 from tests.support.recorded import unpack
 from tests.support.sample import SampleData
 from tfpipe import requirements
 from tfpipe.cli import main
 from tfpipe.errors import ConfigError
-from tfpipe.requirements import OLDEST, check_keras, check_tensorflow, check_version
+from tfpipe.requirements import KERAS, OLDEST, check_keras, check_tensorflow, check_version
 
 REMEDY = "load a module of TensorFlow 2.16 to 2.21 if this is a site that has one (jobs/README.md), or: pip install"
 # A Python in which no TensorFlow can be found.
@@ -124,7 +125,10 @@ def test_training_needs_keras_3_5(
 ) -> None:
     monkeypatch.setattr(requirements, "version", lambda _: found)
     assert main(["train", "-c", str(sample.config(tmp_path / "c.json")), "-l", str(tmp_path / "run")]) == 2
-    assert f"needs Keras 3.5 or newer, and Keras {found} is installed" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"needs Keras 3.5 or newer, and Keras {found} is installed" in said
+    # Keras 2 goes with TensorFlow 2.15; of another TensorFlow, which may be a site's, nothing is to be replaced.
+    assert ("tfpipe[tensorflow]" in said) == found.startswith("2") and (KERAS in said) != found.startswith("2")
     assert not (tmp_path / "run").exists()
 
 
@@ -138,6 +142,14 @@ def test_other_versions_of_keras_are_taken(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(requirements, "version", none)
     check_keras()
+    monkeypatch.setitem(sys.modules, "keras", None)
+    with pytest.raises(ConfigError, match=r"needs Keras 3\.5 or newer, and .* has none: pip install 'keras"):
+        check_keras()
+
+
+def test_the_keras_that_is_advised_is_one_that_was_tried() -> None:
+    advised = Requirement(KERAS.removeprefix("pip install ").strip("'")).specifier
+    assert all(advised.contains(number) for number in VERSIONS["keras"])
 
 
 @pytest.mark.full("takes packages from an index")

@@ -47,7 +47,7 @@ _HOMES = {
     "serve_metrics": "tfpipe.data.live.figures",
 }
 _MODULES = {"jax", "keras", "lightning", "stages", "torch"}
-_OF_TENSORFLOW = _MODULES | {"Loader", "build_dataset", "load", "serve_metrics"}
+_OF_TENSORFLOW = {"Loader", "build_dataset", "load", "serve_metrics"}  # the modules look for it themselves
 
 
 def __getattr__(name: str) -> Any:

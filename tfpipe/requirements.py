@@ -17,7 +17,7 @@ REMEDY = (
     "load a module of TensorFlow 2.16 to 2.21 if this is a site that has one (jobs/README.md), or: "
     "pip install 'tfpipe[tensorflow]'"
 )
-KERAS = "pip install 'keras>=3.5,<=3.15'"
+KERAS = "pip install 'keras>=3.5,<3.16'"
 
 
 def check_tensorflow() -> None:
@@ -42,15 +42,16 @@ def check_version(number: str, where: str) -> None:
 def check_keras() -> None:
     """Raises ConfigError if there is no Keras 3.5 or newer, which training, evaluation and prediction need."""
     check_tensorflow()
+    if find_spec("keras") is None:
+        raise ConfigError(f"this needs Keras 3.5 or newer, and {sys.executable} has none: {KERAS}")
     try:
         number = version("keras")
-    except PackageNotFoundError:  # under another name: what it lacks will show
+    except PackageNotFoundError:  # under another name, as a nightly: what it lacks will show
         return
     if _numbers(number) < OLDEST_KERAS:
-        raise ConfigError(
-            f"this needs Keras 3.5 or newer, and Keras {number} is installed (TensorFlow 2.15 goes with no other): "
-            f"feed a loop of your own by tfpipe.Loader, or {REMEDY}"
-        )
+        other = f"TensorFlow 2.15 goes with no other, and tfpipe.Loader feeds a loop of your own; or {REMEDY}"
+        remedy = KERAS if _numbers(number) >= (3, 0) else other
+        raise ConfigError(f"this needs Keras 3.5 or newer, and Keras {number} is installed: {remedy}")
 
 
 def _header_version(package: Path) -> str | None:

@@ -94,7 +94,7 @@ INPUTS: list[Input] = [
         {},
         "{'data': 1}",
         "the config PATH/c.json is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1); "
-        'JSON has double quotes: "',
+        "JSON has double quotes, not single ones",
     ),
     Input(
         "an empty config",

@@ -89,12 +89,11 @@ def _remedy(error: ValueError) -> str:
     before, after = error.doc[: error.pos].rstrip(), error.doc[error.pos :].lstrip()
     if not error.doc.strip():
         return '; the file is empty: write at least {"data": {"train_filelist": "train.txt"}}'
-    if before[-1:] == "," or after[:1] == ",":
-        if after.lstrip(", \t\r\n")[:1] in ("}", "]"):
-            return "; JSON has no comma after the last one of a list or an object: remove it"
+    if "," in (before[-1:], after[:1]) and after.lstrip(", \t\r\n")[:1] in ("}", "]"):
+        return "; JSON has no comma after the last one of a list or an object: remove it"
     if after.startswith(("//", "/*", "#")):
         return "; JSON has no comments: remove it"
-    return '; JSON has double quotes: "' if after[:1] == "'" else ""
+    return "; JSON has double quotes, not single ones" if after[:1] == "'" else ""
 
 
 class _Object(dict[str, Any]):

@@ -6,6 +6,7 @@ Errors that may pass are retried.
 import difflib
 import hashlib
 import os
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -17,6 +18,8 @@ READ_BYTES = 2**14
 # Encoding of files that people write: UTF-8 without the byte order mark that editors on Windows put first, which would
 # become part of the first word.
 WRITTEN = "utf-8-sig"
+# Names of a folder among which a similar one is looked for: 20 ms.
+MOST_NAMES = 5_000
 # First bytes of the files that are given in the place of a text or a table by mistake.
 STARTS = {
     b"PK\x03\x04": "a zip archive (or a workbook): unpack it first",
@@ -38,7 +41,8 @@ def near(path: object) -> str:
     if not isinstance(path, Path):  # a URL
         return ""
     try:
-        names = {name.lower(): name for name in sorted(os.listdir(path.absolute().parent))}
+        with os.scandir(path.absolute().parent) as entries:  # it may have a million
+            names = {entry.name.lower(): entry.name for entry in islice(entries, MOST_NAMES)}
     except OSError:
         return ""
     alike = difflib.get_close_matches(path.name.lower(), names, n=1, cutoff=0.75)

@@ -20,35 +20,21 @@ check_version(tf.__version__, tf.__file__)
 
 try:
     # The values of an iterator that can be cancelled, its call, and what ends the call from another thread.
-    from tensorflow.python.data.util import structure
-    from tensorflow.python.eager import context
-    from tensorflow.python.eager.cancellation import CancellationManager
-    from tensorflow.python.eager.execute import execute_with_cancellation
+    from tensorflow.python.data.util import structure as structure
+    from tensorflow.python.eager import context as context
+    from tensorflow.python.eager.cancellation import CancellationManager as CancellationManager
+    from tensorflow.python.eager.execute import execute_with_cancellation as execute_with_cancellation
 
     # The clock is an op that it refuses.
-    from tensorflow.python.framework.config import is_op_determinism_enabled
+    from tensorflow.python.framework.config import is_op_determinism_enabled as is_op_determinism_enabled
 
     # Reads a record at its offset.
-    from tensorflow.python.lib.io.tf_record import tf_record_random_reader
+    from tensorflow.python.lib.io.tf_record import tf_record_random_reader as tf_record_random_reader
 except ImportError as error:
     raise ConfigError(f"TensorFlow {tf.__version__} lacks what tfpipe uses ({error}): {REMEDY}") from error
 
-__all__ = [
-    "HAS_WEBP",
-    "CancellationManager",
-    "context",
-    "execute_with_cancellation",
-    "is_op_determinism_enabled",
-    "make_symbols_global",
-    "model_proto",
-    "shareable",
-    "structure",
-    "tf_record_random_reader",
-    "unbounded_threads",
-]
-
 HAS_WEBP = hasattr(tf.io, "decode_webp")
-"""Whether tf.io.decode_image decodes WebPs: since TensorFlow 2.20. Before, Pillow has to, with the same pixels."""
+"""Whether tf.io.decode_image has WebPs: since TensorFlow 2.20. Pillow decodes them before: grays within a level."""
 
 LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
 

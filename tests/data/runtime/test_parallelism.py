@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tfpipe.config import DataConfig
-from tfpipe.data.runtime.parallelism import Calls, calls_at_once
+from tfpipe.config import DataConfig, make_config
+from tfpipe.data.runtime.parallelism import READS, Calls, calls_at_once, options
 from tfpipe.distributed import World
+from tfpipe.util import tensorflow_api
 
 
 @pytest.mark.parametrize(
@@ -38,3 +39,23 @@ def test_batches_do_not_wait_for_a_few_huge_images() -> None:
     assert calls_at_once(config, World(threads=8), uneven=True) == Calls(64, 24)
     chosen = config.model_copy(update={"parallel": config.parallel.model_copy(update={"decode": 9})})
     assert calls_at_once(chosen, World(threads=8), uneven=True).decode == 9
+
+
+@pytest.mark.parametrize(
+    ("data", "threads", "pool"),
+    [
+        ({}, 4, 4 + READS),
+        ({"parallel": {"read": 7}}, 4, 4 + 7),
+        ({"parallel": {"read": "autotune"}}, 4, 4 + READS),
+        ({"num_parallel_readers": 1}, 4, 1),
+    ],
+)
+def test_where_reads_hold_the_pools_threads_it_has_one_more_for_each(
+    data: dict[str, Any], threads: int, pool: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before TensorFlow 2.18; else slow storage leaves the decoders no thread. What computes at once stays."""
+    config, world = make_config({"data": {"train_filelist": "x", **data}}).data, World(threads=threads)
+    assert options(config, world).threading.private_threadpool_size == (1 if pool == 1 else threads)
+    monkeypatch.setattr(tensorflow_api, "unbounded_threads", lambda _=True: {})
+    result = options(config, world)
+    assert (result.threading.private_threadpool_size, result.autotune.cpu_budget) == (pool, 1 if pool == 1 else threads)

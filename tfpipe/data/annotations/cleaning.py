@@ -95,11 +95,14 @@ def _repeated(objects: Annotated) -> np.ndarray:
     """Returns which objects their image has already, with the same edges and class, bool [k]."""
     images, boxes, classes = objects
     repeated = np.zeros(len(images), bool)
-    # Of most images there is one object; only the others are sorted.
-    several = np.flatnonzero(np.bincount(images, minlength=1)[images] > 1)
-    rows = np.column_stack([images[several], classes[several], boxes[several] + 0.0])  # -0.0 is 0.0
-    repeated[several] = True
-    repeated[several[np.unique(rows, axis=0, return_index=True)[1]]] = False
+    # Each is compared with those before it in its image, which follow one another; they soon are few.
+    later, step = np.arange(1, len(images)), 1
+    while later.size:
+        later = later[images[later - step] == images[later]]
+        equal = (classes[later - step] == classes[later]) & (boxes[later - step] == boxes[later]).all(axis=1)
+        repeated[later[equal]] = True
+        step += 1
+        later = later[later >= step]
     return repeated
 
 
