@@ -132,7 +132,7 @@ $(VENV)/.created:
 	@touch $@
 
 # A newer source of the decoder in C builds it again.
-PACKAGE := pyproject.toml setup.py $(wildcard tfpipe/native/*.[ch] tfpipe/native/*/*.[ch])
+PACKAGE := pyproject.toml setup.py tfpipe/native/version.py $(wildcard tfpipe/native/*.[ch] tfpipe/native/*/*.[ch])
 
 # Installs $(1), about $(2) MB once unpacked, and says how far it is.
 define install

@@ -4,6 +4,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 from itertools import chain
+from runpy import run_path
 from typing import Any
 
 from setuptools import Extension, setup
@@ -12,8 +13,8 @@ from setuptools.errors import BaseError, CCompilerError
 
 SOURCES = sorted(glob("tfpipe/native/**/*.c", recursive=True))
 OPS = sorted(glob("tfpipe/native/ops/*.c"))
-# tfpipe.native has the same.
-REMEDY = "install a wheel of tfpipe, or install it again with a C compiler (cc) on PATH"
+SHARED = "tfpipe/native/version.py"
+VERSION, REMEDY = (run_path(SHARED)[name] for name in ("VERSION", "REMEDY"))
 
 
 def library(name: str, sources: list[str]) -> Extension:
@@ -21,7 +22,8 @@ def library(name: str, sources: list[str]) -> Extension:
     return Extension(
         f"tfpipe.native.{name}",
         sources,
-        depends=sorted(glob("tfpipe/native/**/*.h", recursive=True)),
+        depends=[SHARED, *sorted(glob("tfpipe/native/**/*.h", recursive=True))],
+        define_macros=[("TFPIPE_VERSION", str(VERSION))],
         # Without fused multiply-add, so that levels are the same on all processors.
         extra_compile_args=["-std=gnu11", "-O3", "-g0", "-fvisibility=hidden", "-pthread", "-ffp-contract=off"],
         extra_link_args=["-pthread", "-lm"],

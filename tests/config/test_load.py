@@ -23,7 +23,7 @@ from tfpipe.config import Config, DataConfig, load_config, make_config
 from tfpipe.config.messages import ELSEWHERE, explain, known_paths
 from tfpipe.config.model import resize_of_weights
 from tfpipe.errors import ConfigError
-from tfpipe.native import KERNELS
+from tfpipe.native import core
 
 SIZES = "a side, [height, width], or by epoch [[0, 128], [6, 192]]"
 EPOCHS = "accepted: the first epoch is 0, and each one after it is a later one"
@@ -776,6 +776,6 @@ def test_a_source_is_of_a_kind_that_there_is(source: dict, message: str) -> None
 @pytest.mark.parametrize("decoder", ["native", "graph"])
 def test_only_kernels_whose_pixels_have_changed_have_another_name(decoder: str) -> None:
     """In packed data and in checkpoints; TensorFlow's ops made what they hold of other kernels."""
-    names = {kernel: DataConfig(train_filelist=Path("x"), decoder=decoder, resize=kernel) for kernel in KERNELS}
+    names = {kernel: DataConfig(train_filelist=Path("x"), decoder=decoder, resize=kernel) for kernel in core().kernels}
     assert {kernel for kernel, config in names.items() if config.stored_resize != kernel} == {"bicubic"}
     assert all(config.native == (decoder == "native") for config in names.values())

@@ -10,6 +10,7 @@ import numpy as np
 
 from tests.support.core import (
     DAMAGED,
+    KERNELS,
     REFUSED,
     Core,
     build_core,
@@ -20,7 +21,6 @@ from tests.support.core import (
 )
 from tests.support.scans import random_jpeg
 from tfpipe.data.images.headers import header_of
-from tfpipe.native import KERNELS
 
 # Generated files that are changed; sides in pixels at most.
 FILES, SIDE = 200, 80

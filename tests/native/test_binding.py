@@ -245,7 +245,7 @@ def test_a_wheel_holds_it(package: Path) -> None:
     (wheel,) = (package / "dist").iterdir()
     files = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("tfpipe/native/")}
     library = {"tfpipe/native/_core.abi3.so", "tfpipe/native/_ops.abi3.so"}
-    assert files == {"tfpipe/native/__init__.py", *library}
+    assert files == {"tfpipe/native/__init__.py", "tfpipe/native/version.py", *library}
     assert wheel.name.split("-")[2:4] == ["cp310", "abi3"]
     # The C library of manylinux_2_17 suffices: newer functions have newer versions.
     for name in library:

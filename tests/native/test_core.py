@@ -15,11 +15,10 @@ import pytest
 from PIL import Image
 
 from tests.fuzz.sanitized import build_harness, write_corpus
-from tests.support.core import ARGUMENT, DAMAGED, REFUSED, Core, generated_jpeg, reference, window_of
+from tests.support.core import ARGUMENT, DAMAGED, KERNELS, REFUSED, Core, generated_jpeg, reference, window_of
 from tests.support.decoding import decode_image
 from tests.support.examples import examples
 from tests.support.images import bilinear, encoded, inks_of, of_jfif_2, picture, sampled
-from tfpipe.native import KERNELS
 
 SIZE = (200, 120)
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from tests.support.augment import KINDS, random_case, random_operation
-from tests.support.core import WARNINGS, core_sources, generated_jpeg, generated_pixels
+from tests.support.core import KERNELS, WARNINGS, core_sources, generated_jpeg, generated_pixels
 from tests.support.examples import examples
-from tfpipe.native import KERNELS, core
+from tfpipe.native import core
 
 ARM = platform.machine() == "aarch64"
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"

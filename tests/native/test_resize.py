@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from tests.support.core import ARGUMENT, Core, build_core, generated_jpeg, generated_pixels, reference
+from tests.support.core import ARGUMENT, KERNELS, Core, build_core, generated_jpeg, generated_pixels, reference
 from tests.support.examples import examples
 from tests.support.images import bilinear, encoded, picture, resized
-from tfpipe.native import KERNELS
 
 RESAMPLE = {"antialias": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 # Values that may differ by more than a level, of "bicubic": Pillow clips between its passes, the core after both.

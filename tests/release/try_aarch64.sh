@@ -3,7 +3,7 @@
 # It must be of this version and use NEON; what it computes is tested by tests/native/test_neon.py.
 set -euo pipefail
 wheel=$(realpath "$1")
-version=$(sed -n 's/.*TFPIPE_VERSION = \([0-9]*\).*/\1/p' "$(dirname "${BASH_SOURCE[0]}")/../../tfpipe/native/crops.h")
+version=$(sed -n 's/^VERSION = //p' "$(dirname "${BASH_SOURCE[0]}")/../../tfpipe/native/version.py")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"

@@ -19,9 +19,9 @@ from PIL import Image, ImageFile
 
 from tests.support.warm import ADDRESS
 from tfpipe import native
-from tfpipe.native import KERNELS
 
 SOURCES = Path(__file__).resolve().parents[2] / "tfpipe" / "native"
+KERNELS = tuple(native.core().kernels)
 REFUSED, DAMAGED, MEMORY, ARGUMENT = 1, 2, 3, 4
 WARNINGS = ["-std=c11", "-Wall", "-Wextra", "-Werror"]
 SANITIZERS = ["-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]

@@ -1,8 +1,4 @@
-"""The library in C (crops.h) as Python calls it, and its TensorFlow ops.
-
-It also records the times of single samples, for a trace. It is built with the package, and loaded when it is first
-used.
-"""
+"""The library in C (crops.h) as Python calls it, and its TensorFlow ops. It is loaded when it is first used."""
 
 import ctypes
 import functools
@@ -14,32 +10,16 @@ from typing import Any
 import numpy as np
 
 from tfpipe.errors import ConfigError
+from tfpipe.native.version import REMEDY, VERSION
 
 CORE, OPS = "_core*.so", "_ops*.so"
-VERSION = 23  # TFPIPE_VERSION of crops.h
-# setup.py has the same remedy.
-REMEDY = "install a wheel of tfpipe, or install it again with a C compiler (cc) on PATH"
-DAMAGED = 2  # TFPIPE_DAMAGED of crops.h
-# Kernels of a resize, in the order of crops.h; the ops take their numbers.
-KERNELS = ("bilinear", "antialias", "bicubic", "area")
 MOST_MEMBERS, NAME_BYTES = 4096, 64  # of a tar file that are listed in a call; memory for a name, on average
 OUTPUT_BYTES = 1 << 16  # for which memory is taken at once
-# Of Native; in graphs they are TfpipeCrops and so on.
-OP_NAMES = "crops resize augment sizes read stamp range rows lines mark mix floats windows".split()
-# Elements of a handle of an array, as ops/column.c takes it; more than the 128 that TensorFlow copies into a graph.
-HANDLE = 256
-# struct tfpipe_event of record.h.
-EVENT = np.dtype(
-    [
-        *(("when_ns", "i8"), ("sample", "i8"), ("call", "u8"), ("thread", "u8")),
-        *(("header_ns", "i8"), ("decode_ns", "i8"), ("resize_ns", "i8")),
-        *(("kind", "i4"), ("refused", "i4")),
-    ]
-)
+HANDLE = 256  # elements of a handle of an array (ops/column.c): more than the 128 that TensorFlow copies into a graph
 
 
 class EventKind(IntEnum):
-    """Kinds of EVENTs."""
+    """Kinds of events; record.h has those of the decoder."""
 
     IMAGE = 0  # an image was decoded: `sample` is its number in the call, the parts have their times
     READ, READ_END = 1, 2  # the read of the sample at position `sample` begins, ends
@@ -53,33 +33,48 @@ class Core:
 
     simd: str
     """Instructions in use: "avx2", "neon" or "plain"."""
+    kernels: dict[str, int]
+    """Numbers of the kernels of a resize, which crops.h describes, by their names in a config."""
     operations: dict[str, int]
     """Numbers of the kinds of operations of a crop; augment.h has their values."""
     steps: dict[str, int]
     """Numbers of the kinds of steps, which draw.h describes, by their names in a config."""
+    columns: int
+    """Numbers of a step."""
+    full_weight: int
+    """Weight of a crop that `mix` leaves as it is."""
+    event: np.dtype
+    """Type of a recorded event, which record.h describes."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         address, number, count = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
         library.tfpipe_native_whole.argtypes = (*(address,) * 3, count, *(number,) * 3, *(address,) * 2)
-        library.tfpipe_native_try.argtypes = (ctypes.c_char_p, count, number, number)
+        library.tfpipe_native_damaged.argtypes = (ctypes.c_char_p, count, number, number)
         library.tfpipe_read_header.argtypes = (ctypes.c_char_p, count, address)
         library.tfpipe_native_copy.argtypes = (address, address, count, *(number,) * 3, address)
-        library.tfpipe_native_entries.argtypes = (ctypes.c_char_p, count, number, address, count)
-        for written in (library.tfpipe_native_store, library.tfpipe_native_unstore):
-            written.argtypes = (ctypes.c_char_p, count, address, count)
+        library.tfpipe_scratch_take.restype = address
+        library.tfpipe_scratch_give.argtypes = (address,)
+        library.tfpipe_find_entries.argtypes = (address, ctypes.c_char_p, count, number, address, count)
+        for written in (library.tfpipe_store, library.tfpipe_unstore):
+            written.argtypes = (address, ctypes.c_char_p, count, address, count)
             written.restype = count
-        library.tfpipe_native_entries.restype = count
+        library.tfpipe_find_entries.restype = count
         library.tfpipe_native_tar.argtypes = (number, address, count, address, count, address, count, address)
         library.tfpipe_native_tar.restype = count
         library.tfpipe_record_start.argtypes = (count,)
         library.tfpipe_record_stop.restype = count
         library.tfpipe_record_take.argtypes = (address,)
-        for text in (library.tfpipe_simd, library.tfpipe_native_operations, library.tfpipe_native_steps):
-            text.restype = ctypes.c_char_p
         self._library = library
-        self.simd = library.tfpipe_simd().decode()
-        self.operations = _numbered(library.tfpipe_native_operations())
-        self.steps = _numbered(library.tfpipe_native_steps())
+        self.simd = _text(library.tfpipe_simd)
+        lists = library.tfpipe_native_kernels, library.tfpipe_native_operations, library.tfpipe_native_steps
+        kernels, operations, steps = (enumerate(_text(names).split()) for names in lists)
+        self.kernels = {name.lower(): kind for kind, name in kernels}
+        self.operations, self.steps = ({name: kind for kind, name in names} for names in (operations, steps))
+        self.columns = number.in_dll(library, "tfpipe_native_columns").value
+        self.full_weight = number.in_dll(library, "tfpipe_native_full_weight").value
+        members = [line.split() for line in _text(library.tfpipe_native_event).splitlines()]
+        fields = [(name, kind.removesuffix("_t")) for kind, *names in members for name in names]
+        self.event = np.dtype(fields, align=True)
 
     def whole(
         self, addresses: np.ndarray, lengths: np.ndarray, flips: np.ndarray, crops: np.ndarray, refused: np.ndarray
@@ -97,9 +92,10 @@ class Core:
         jpegs = addresses.ctypes.data, lengths.ctypes.data, mirror
         self._library.tfpipe_native_whole(*jpegs, len(crops), *crops.shape[1:], crops.ctypes.data, refused.ctypes.data)
 
-    def status(self, jpeg: bytes, height: int, width: int) -> int:
-        """Decodes a JPEG of that size; returns 0, DAMAGED, or another number if it is of a kind that is refused."""
-        return self._library.tfpipe_native_try(jpeg, len(jpeg), height, width)
+    def is_damaged(self, jpeg: bytes, height: int, width: int) -> bool | None:
+        """Decodes a JPEG of that size; returns whether it is damaged, None if it is of a kind that is refused."""
+        damaged = self._library.tfpipe_native_damaged(jpeg, len(jpeg), height, width)
+        return None if damaged < 0 else bool(damaged)
 
     def header(self, start: bytes) -> tuple[int, int, int, int] | None:
         """Returns height, width, components and EXIF's orientation of a JPEG, or of stored coefficients.
@@ -117,31 +113,31 @@ class Core:
 
         Raises MemoryError.
         """
-        return self._written(self._library.tfpipe_native_entries, jpeg, every)
+        return self._written(self._library.tfpipe_find_entries, jpeg, every)
 
     def store(self, jpeg: bytes) -> bytes:
         """Returns a JPEG's coefficients (codec/stored.c), of which the decoder takes crops without reading codes.
 
         b"" for what the decoder refuses. Raises MemoryError.
         """
-        return self._written(self._library.tfpipe_native_store, jpeg)
+        return self._written(self._library.tfpipe_store, jpeg)
 
     def unstore(self, stored: bytes) -> bytes:
         """Returns a JPEG of the same coefficients as `stored`; b"" if that is damaged. Raises MemoryError."""
-        return self._written(self._library.tfpipe_native_unstore, stored)
+        return self._written(self._library.tfpipe_unstore, stored)
 
-    @staticmethod
-    def _written(function: Callable[..., int], source: bytes, *arguments: int) -> bytes:
+    def _written(self, function: Callable[..., int], source: bytes, *arguments: int) -> bytes:
         """Calls a function that writes up to as many bytes as there is room for, and says how many it needs."""
-        room = max(OUTPUT_BYTES, 2 * len(source))
-        while True:
-            memory = np.empty(room, np.uint8)
-            size = function(source, len(source), *arguments, memory.ctypes.data, room)
-            if size < 0:
-                raise MemoryError(f"no memory to parse an image of {len(source)} bytes")
-            if size <= room:
-                return memory[:size].tobytes()
-            room = size
+        size, scratch = max(OUTPUT_BYTES, 2 * len(source)), self._library.tfpipe_scratch_take()
+        try:
+            while scratch and size >= 0:
+                memory, room = np.empty(size, np.uint8), size
+                size = function(scratch, source, len(source), *arguments, memory.ctypes.data, room)
+                if 0 <= size <= room:
+                    return memory[:size].tobytes()
+        finally:
+            self._library.tfpipe_scratch_give(scratch)
+        raise MemoryError(f"no memory to parse an image of {len(source)} bytes")
 
     def tar(self, file: int, at: int, end: int) -> tuple[bytes, np.ndarray, int]:
         """Lists members of a tar file from byte `at` on, up to byte `end`, while their headers are ordinary.
@@ -173,27 +169,27 @@ class Core:
         return bool(self._library.tfpipe_unturned())
 
     def record(self, capacity: int) -> None:
-        """Begins to record EVENTs, the newest `capacity` of them. Raises ValueError below 1, MemoryError."""
+        """Begins to record events, the newest `capacity` of them. Raises ValueError below 1, MemoryError."""
         if capacity < 1:
             raise ValueError(f"a capacity of {capacity} events cannot be recorded: give 1 or more")
         if self._library.tfpipe_record_start(capacity):
-            raise MemoryError(f"no memory to record {capacity} events of {EVENT.itemsize} bytes")
+            raise MemoryError(f"no memory to record {capacity} events of {self.event.itemsize} bytes")
 
     def recorded(self) -> np.ndarray:
-        """Ends recording; returns the EVENTs in their order."""
-        events = np.empty(self._library.tfpipe_record_stop(), EVENT)
+        """Ends recording; returns the events (`event` [n]) in their order."""
+        events = np.empty(self._library.tfpipe_record_stop(), self.event)
         self._library.tfpipe_record_take(events.ctypes.data)
         return events
 
 
 class Native(Core):
-    """The whole library: the functions of Core, and ops for graphs."""
+    """The whole library: the functions of Core, and ops for graphs, in which `crops` is TfpipeCrops, and so on."""
 
     crops: Callable[..., tuple[Any, Any]]
     """(jpegs (string [n]), entries (string [n]: their entry points, "" for none; or [0]), sizes (int32 [n, 2]: height,
     width), images (int64 [k]: number of the JPEG, ascending), windows (int32 [k, 4 * views]), flips (bool [k * views],
-    or [0]), targets (struct tfpipe_target of crops.h: 5 numbers of each view, in a list), views, channels, kernel (an
-    index of KERNELS), scans (the most that a JPEG may have; 0: any number), turn (1: images are turned as EXIF says,
+    or [0]), targets (struct tfpipe_target of crops.h: 5 numbers of each view, in a list), views, channels, kernel (of
+    `kernels`), scans (the most that a JPEG may have; 0: any number), turn (1: images are turned as EXIF says,
     and sizes and windows are those of turned ones)) -> crops (a list of uint8 [k, height, width, channels]), refused
     (bool [n]). The crops of a refused JPEG are undefined: decode it otherwise."""
     resize: Callable[..., Any]
@@ -201,8 +197,8 @@ class Native(Core):
     cover_height, cover_width, kernel) -> crops (uint8 [k, height, width, channels]), resized as by `crops`. Raises
     tf.errors.InvalidArgumentError for a window beyond the image."""
     augment: Callable[..., Any]
-    """(crops (uint8 [k, height, width, 1 or 3]), positions (int64 [k, 2]), seed (int64), steps (float64 [steps, 24], as
-    draw.h describes them)) -> crops, in the same memory if no other op uses it."""
+    """(crops (uint8 [k, height, width, 1 or 3]), positions (int64 [k, 2]), seed (int64), steps (float64 [steps,
+    columns], as draw.h describes them)) -> crops, in the same memory if no other op uses it."""
     sizes: Callable[..., Any]
     """(images (string [n]), sizes (int32 [n, 2]), turn) -> sizes (int32 [n, 2]: height, width), those that are 0
     replaced by what a JPEG's header says, with `turn` 1 of the turned image; 0 stays for others."""
@@ -227,7 +223,7 @@ class Native(Core):
     for each position."""
     mix: Callable[..., Any]
     """(crops (uint8 [n, height, width, channels]), box (int32 [4]: top, left, height, width), weight (int32 [], in [0,
-    2^15])) -> crops mixed, in the same memory if no other op uses it: see tfpipe_mix of crops.h."""
+    full_weight])) -> crops mixed, in the same memory if no other op uses it: see tfpipe_mix of crops.h."""
     floats: Callable[..., Any]
     """(crops (uint8 [n, height, width, channels]), table (float32, float16 or bfloat16 [channels, 256])) -> the table's
     value of each level, [n, height, width, channels]."""
@@ -241,9 +237,9 @@ class Native(Core):
     def __init__(self, library: ctypes.CDLL, ops: Any, origin: int) -> None:
         """Takes the loaded libraries: the core, TensorFlow's module of the ops, and the number of this process."""
         super().__init__(library)
-        for name in OP_NAMES:
-            setattr(self, name, getattr(ops, f"tfpipe_{name}"))
         self.origin = origin
+        for name in Native.__annotations__.keys() - {"origin"}:
+            setattr(self, name, getattr(ops, f"tfpipe_{name}"))
 
 
 @functools.cache
@@ -268,8 +264,7 @@ def native() -> Native:
         ops = tf.load_op_library(str(file))
         functions = ctypes.CDLL(str(file))
         version, functions.tfpipe_native_origin.restype = functions.tfpipe_native_ops_version(), ctypes.c_int64
-        functions.tfpipe_native_failure.restype = ctypes.c_char_p
-        failure, origin = functions.tfpipe_native_failure().decode(), functions.tfpipe_native_origin()
+        failure, origin = _text(functions.tfpipe_native_failure), functions.tfpipe_native_origin()
     except (OSError, AttributeError, tf.errors.OpError) as error:
         raise ConfigError(f"{file} cannot be loaded ({error}): {REMEDY}") from error
     _check_version(file, version)
@@ -308,5 +303,6 @@ def _check_version(file: Path, version: int) -> None:
         raise ConfigError(f"{file} was built from another version of tfpipe: {REMEDY}")
 
 
-def _numbered(names: bytes) -> dict[str, int]:
-    return {name: number for number, name in enumerate(names.decode().split())}
+def _text(function: Any) -> str:
+    function.restype = ctypes.c_char_p
+    return function().decode()

@@ -6,13 +6,15 @@
 
 EXPORT int tfpipe_native_version(void) { return TFPIPE_VERSION; }
 
-/* Returns the names of all operations, each with a space after it, in the order of their numbers. */
-#define NAME(kind, ...) #kind " "
+/* Numbers and orders that Python shares. Names are in the order of their numbers, each with a space after it; an event has
+ * a line for each member. */
+EXPORT const int tfpipe_native_columns = TFPIPE_COLUMNS, tfpipe_native_full_weight = TFPIPE_WHOLE;
+#define NAME(name, ...) #name " "
+EXPORT const char *tfpipe_native_kernels(void) { return TFPIPE_KERNELS(NAME); }
 EXPORT const char *tfpipe_native_operations(void) { return TFPIPE_OPERATIONS(NAME); }
-#undef NAME
-/* Returns the names of all steps in the same way. */
-#define NAME(kind, name, draw) #name " "
 EXPORT const char *tfpipe_native_steps(void) { return TFPIPE_STEPS(NAME); }
+#define FIELDS(type, member, names) #type " " names "\n"
+EXPORT const char *tfpipe_native_event(void) { return TFPIPE_EVENT(FIELDS); }
 
 int tfpipe_crop_image(tfpipe_scratch *scratch, const struct tfpipe_image *image, int channels, int kernel,
                       int64_t number, const void *call) {
@@ -46,8 +48,8 @@ EXPORT void tfpipe_native_whole(const uint8_t *const *jpegs, const int64_t *leng
     tfpipe_scratch_give(scratch);
 }
 
-/* Decodes a JPEG of height x width as a whole, without keeping its pixels. Returns 0 or TFPIPE_*. */
-EXPORT int tfpipe_native_try(const uint8_t *jpeg, int64_t length, int height, int width) {
+/* Decodes a JPEG of height x width as a whole, without keeping its pixels. Returns whether it is damaged; -1: unknown. */
+EXPORT int tfpipe_native_damaged(const uint8_t *jpeg, int64_t length, int height, int width) {
     uint8_t pixel[3];
     const struct tfpipe_crop crop = {
         .window = {0, 0, height, width}, .height = 1, .width = 1, .pitch = sizeof pixel, .out = pixel};
@@ -56,30 +58,7 @@ EXPORT int tfpipe_native_try(const uint8_t *jpeg, int64_t length, int height, in
                      ? tfpipe_crops(scratch, jpeg, (size_t)length, NULL, height, width, &crop, 1, 3, TFPIPE_BILINEAR)
                      : TFPIPE_MEMORY;
     tfpipe_scratch_give(scratch);
-    return status;
-}
-
-/* Finds the entry points of a JPEG: see tfpipe_find_entries. Returns the bytes needed, or -1: no memory. */
-EXPORT int64_t tfpipe_native_entries(const uint8_t *jpeg, int64_t length, int every, uint8_t *out, int64_t room) {
-    tfpipe_scratch *scratch = tfpipe_scratch_take();
-    int64_t size = scratch ? tfpipe_find_entries(scratch, jpeg, (size_t)length, every, out, room) : -1;
-    tfpipe_scratch_give(scratch);
-    return size;
-}
-
-/* Stores a JPEG's coefficients, or makes a JPEG of those: see tfpipe_store and tfpipe_unstore. */
-EXPORT int64_t tfpipe_native_store(const uint8_t *jpeg, int64_t length, uint8_t *out, int64_t room) {
-    tfpipe_scratch *scratch = tfpipe_scratch_take();
-    int64_t size = scratch ? tfpipe_store(scratch, jpeg, (size_t)length, out, room) : -1;
-    tfpipe_scratch_give(scratch);
-    return size;
-}
-
-EXPORT int64_t tfpipe_native_unstore(const uint8_t *stored, int64_t length, uint8_t *out, int64_t room) {
-    tfpipe_scratch *scratch = tfpipe_scratch_take();
-    int64_t size = scratch ? tfpipe_unstore(scratch, stored, (size_t)length, out, room) : -1;
-    tfpipe_scratch_give(scratch);
-    return size;
+    return status == TFPIPE_DAMAGED ? 1 : status ? -1 : 0;
 }
 
 /* Copies `count` records, pixels of height x width, to `crops`, one after the other, mirrored where flips[i] (NULL: none).

@@ -5,22 +5,22 @@
 
 enum { TFPIPE_IMAGE = 0, TFPIPE_CALL = 6 }; /* the kinds between are those of the op TfpipeMark */
 
-/* An event: an image was decoded, a call of the op TfpipeCrops has ended, or a sample has reached a mark. The module
- * tfpipe.native has the same struct. */
+/* An event: an image was decoded, a call of the op TfpipeCrops has ended, or a sample has reached a mark. Its members are
+ * rows of a type, a member and the names that Python has for it. */
+#define TFPIPE_EVENT(ROW)                                                                                  \
+    ROW(int64_t, when_ns, "when_ns") /* since 1970; of an image or a call: its beginning */                \
+    ROW(int64_t, sample, "sample")   /* its position in the stream; of an image: its number in the call */ \
+    ROW(uint64_t, call, "call")      /* address of a tensor that a mark and the decoder's op both have */  \
+    ROW(uint64_t, thread, "thread")                                                                        \
+    /* of an image; of a call: to allocate the crops, to decode, to free the input */                      \
+    ROW(int64_t, parts_ns[TFPIPE_PARTS], "header_ns decode_ns resize_ns")                                  \
+    ROW(int32_t, kind, "kind")       /* an EventKind of tfpipe.native */                                   \
+    ROW(int32_t, refused, "refused") /* whether another decoder has to decode the image */
+#define TFPIPE_MEMBER(type, member, names) type member;
 struct tfpipe_event {
-    int64_t when_ns;                /* since 1970; of an image or a call: its beginning */
-    int64_t sample;                 /* its position in the stream; of an image: its number in the call */
-    uint64_t call, thread;          /* address of a tensor that a mark and the decoder's op both have; the thread */
-    int64_t parts_ns[TFPIPE_PARTS]; /* of an image; of a call: to allocate the crops, to decode, to free the input */
-    int32_t kind, refused;          /* refused: whether another decoder has to decode the image */
+    TFPIPE_EVENT(TFPIPE_MEMBER)
 };
-
-/* tfpipe.native.EVENT: fields without gaps, in this order. */
-_Static_assert(offsetof(struct tfpipe_event, sample) == 8 && offsetof(struct tfpipe_event, call) == 16 &&
-                   offsetof(struct tfpipe_event, thread) == 24 && offsetof(struct tfpipe_event, parts_ns) == 32 &&
-                   offsetof(struct tfpipe_event, kind) == 56 && offsetof(struct tfpipe_event, refused) == 60 &&
-                   sizeof(struct tfpipe_event) == 64,
-               "the module tfpipe.native has another layout");
+#undef TFPIPE_MEMBER
 
 #pragma GCC visibility push(default)
 

@@ -12,7 +12,7 @@ from tests.support.images import bilinear, encoded, of_jfif_2, picture
 from tfpipe.config import Kernel
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.decode import NATIVE_IMAGES, EncodedImages
-from tfpipe.native import KERNELS, native
+from tfpipe.native import core, native
 
 # Of 255: the decoder in C interpolates with integers.
 LEVELS, MEAN = 1, 0.3
@@ -98,7 +98,7 @@ def test_no_window_gives_no_crop() -> None:
 @pytest.mark.parametrize(("channels", "kernel"), [(3, "bilinear"), (1, "bilinear"), (3, "bicubic"), (1, "antialias")])
 def test_images_that_the_decoder_in_c_refuses_are_cut_and_resized_by_it(channels: int, kernel: Kernel) -> None:
     """Refused and accepted images of one call, several crops each, some of them mirrored."""
-    target = {"height": 40, "width": 56, "kernel": KERNELS.index(kernel)}
+    target = {"height": 40, "width": 56, "kernel": native().kernels[kernel]}
     files = [encoded(picture(90, 120, seed), format="PNG" if seed == 3 else "JPEG") for seed in range(4)]
     files[1] = of_jfif_2(files[1])
     windows = some_windows(90, 120, 6, 3)
@@ -120,7 +120,7 @@ def test_images_that_the_decoder_in_c_refuses_are_cut_and_resized_by_it(channels
 
 
 @pytest.mark.parametrize("channels", [3, 1])
-@pytest.mark.parametrize("kernel", range(len(KERNELS)))
+@pytest.mark.parametrize("kernel", core().kernels.values())
 def test_decoded_pixels_are_resized_as_a_jpegs_are(kernel: int, channels: int) -> None:
     """And those of a window of the crop's size are copied."""
     windows = tf.constant([*some_windows(90, 120, 7, 1), [50, 64, 40, 56]])

@@ -8,8 +8,10 @@ import tensorflow as tf
 
 from tfpipe.config.data_sections import Mix
 from tfpipe.data.images.crops import Crops
-from tfpipe.data.images.mix import WHOLE, draw_mix, mix_labels, mixed, own_share
+from tfpipe.data.images.mix import draw_mix, mix_labels, mixed, own_share
+from tfpipe.native import core
 
+WHOLE = core().full_weight
 SHAPE = (60, 90)
 DRAWS = 3000
 # Largest Kolmogorov-Smirnov distance of that many draws in all but one of 1,000 cases.

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.support.images import encoded, picture
 from tfpipe.data.runtime.recording import Recording, TracedBatch, read_recording, write_recording
-from tfpipe.native import EVENT, EventKind, native
+from tfpipe.native import EventKind, core, native
 from tfpipe.tools.report.samples import decoded_images, sample_times
 
 SIZE = (90, 120)
@@ -34,7 +34,7 @@ def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
         TracedBatch(7, 1.5, 1.25, 1.75, 2.5, np.float32(0.25), np.array([[3, 0], [3, 1], [5, 0]])),
         TracedBatch(8, 2.5, 2.25, 2.75, 3.5, 0.5, np.array([[9, 0]])),
     ]
-    events = np.array([(1, 2, 3, 4, 5, 6, 7, 5, 0)], EVENT)
+    events = np.array([(1, 2, 3, 4, 5, 6, 7, 5, 0)], core().event)
     write_recording(tmp_path, Recording(2, "n1", batches, {3: "/a b/c.JPEG", 9: "/d.JPEG"}, events))
     found = read_recording(tmp_path)
     assert found is not None and found[:2] == (2, "n1") and found.files == {3: "/a b/c.JPEG", 9: "/d.JPEG"}
@@ -45,7 +45,7 @@ def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_run_that_recorded_no_batch_is_read(tmp_path: Path) -> None:
-    write_recording(tmp_path, Recording(0, "n1", [], {}, np.zeros(0, EVENT)))
+    write_recording(tmp_path, Recording(0, "n1", [], {}, np.zeros(0, core().event)))
     found = read_recording(tmp_path)
     assert found is not None and not found.batches and not found.files and not len(found.events)
 
@@ -90,6 +90,6 @@ def test_a_call_without_crops_leaves_its_samples_to_no_other(jpegs: tf.Tensor) -
             (40, 0, 98, 0, 1, 1, 1, EventKind.IMAGE, 0),  # without a mark
             (50, 0, 99, 0, 1, 1, 1, EventKind.IMAGE, 1),  # refused
         ],
-        EVENT,
+        core().event,
     )
     assert [image.position for image in decoded_images(events)] == [3, None]

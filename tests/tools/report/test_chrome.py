@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tfpipe.data.runtime.recording import Recording, TracedBatch
-from tfpipe.native import EVENT, EventKind
+from tfpipe.native import EventKind, core
 from tfpipe.tools.report.chrome import chrome_events
 from tfpipe.tools.report.runs import Ranks
 from tfpipe.tools.report.trace import Span, Step, Trace
@@ -44,7 +44,7 @@ def trace(rank: int = 0, later_s: float = 0.0) -> Trace:
         event(EventKind.CALL, 20.5, 0, parts_ms=(0.5, 9, 0.5)),
     ]
     batches = [batch(1, 0.0, 0.005, reduce_s=0.03), batch(2, 0.1, 0.02)]
-    recording = Recording(rank, f"host{rank}", batches, {2: "/data/a.JPEG"}, np.array(events, EVENT))
+    recording = Recording(rank, f"host{rank}", batches, {2: "/data/a.JPEG"}, np.array(events, core().event))
     calls = (
         Span("reader", "read", 0.0009, 0.008, RUN, "run 1"),
         Span("decoder", "decode", 0.02, 0.012, RUN),

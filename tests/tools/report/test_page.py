@@ -19,7 +19,7 @@ from tfpipe.cli import main
 from tfpipe.data.runtime.recording import Recording, TracedBatch
 from tfpipe.data.runtime.tracing import Window
 from tfpipe.errors import ConfigError
-from tfpipe.native import EVENT
+from tfpipe.native import core
 from tfpipe.tools.bench.bench import trace
 from tfpipe.tools.report.figures import POINTS, RANKS, Line, chosen_ranks, thinned
 from tfpipe.tools.report.page import WORST, timeline, worst_batches, write_page
@@ -130,7 +130,7 @@ def recording(rank: int, count: int, file: str) -> Recording:
     batches = [
         TracedBatch(n, 10.0 + n, 9.5 + n, 10.0 + 1.001 * n, 11.0 + n, 0.1, np.array([[n, 0]])) for n in range(count)
     ]
-    return Recording(rank, "n1", batches, dict.fromkeys(range(count), file), np.zeros(0, EVENT))
+    return Recording(rank, "n1", batches, dict.fromkeys(range(count), file), np.zeros(0, core().event))
 
 
 def test_the_longest_waits_of_all_ranks_come_first_whatever_the_files_name() -> None:

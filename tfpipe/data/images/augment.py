@@ -18,7 +18,6 @@ from tfpipe.native import core, native
 Augment = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 """(crops (uint8 [k, height, width, channels]), their positions (int64 [k, 2])) -> crops, changed."""
 
-COLUMNS = 24  # TFPIPE_COLUMNS of draw.h
 # Keeps the draws of augmentation apart from those of windows and flips, whose seeds are below 2^34.
 AUGMENTATION = 2**40
 
@@ -63,8 +62,8 @@ def check_sizes(config: DataConfig) -> None:
 
 
 def step_rows(augment: Sequence[steps.AugmentStep]) -> np.ndarray:
-    """Returns float64 [steps, COLUMNS]: the steps as the library takes them."""
-    return np.array([_row(step) for step in augment], np.float64).reshape(-1, COLUMNS)
+    """Returns float64 [steps, columns]: the steps as the library takes them."""
+    return np.array([_row(step) for step in augment], np.float64).reshape(-1, core().columns)
 
 
 def _row(step: steps.AugmentStep) -> list[float]:
@@ -77,4 +76,4 @@ def _row(step: steps.AugmentStep) -> list[float]:
     levels = (0, 0, 0) if fill == "random" else fill if isinstance(fill, tuple) else (fill,) * 3
     bilinear = getattr(step, "interpolation", "nearest") == "bilinear"
     row = [float(number) for number in (kind, step.p, bilinear, *levels, *numbers)]
-    return [*row, *[0.0] * (COLUMNS - len(row))]
+    return [*row, *[0.0] * (library.columns - len(row))]

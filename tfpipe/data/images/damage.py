@@ -5,7 +5,7 @@ import struct
 
 from tfpipe.data.images.by_pillow import NO_IMAGE, decode
 from tfpipe.data.images.headers import START_OF_IMAGE, TOO_LARGE
-from tfpipe.native import DAMAGED, core
+from tfpipe.native import core
 
 JPEG = START_OF_IMAGE
 NO_HEADER = "a JPEG without a whole header"
@@ -58,10 +58,10 @@ def find_damage(contents: bytes) -> str | None:
         height, width = _check_segments(contents)
     except ValueError as damage:
         return str(damage)
-    status = core().status(contents, height, width)
-    if status == DAMAGED:
-        return CORRUPT
-    return None if status == 0 else _error_of_pillow(contents)
+    is_damaged = core().is_damaged(contents, height, width)
+    if is_damaged is None:
+        return _error_of_pillow(contents)
+    return CORRUPT if is_damaged else None
 
 
 def _check_segments(contents: bytes) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.damage import FEWER_SCANS, JPEG, MOST_SCANS, RAISE_IT, SCAN, TOO_MANY_PIXELS, TOO_MANY_SCANS
 from tfpipe.data.images.whole import Decoding, decode_image, image_sizes
 from tfpipe.data.images.windows import Target, target_of
-from tfpipe.native import KERNELS, native
+from tfpipe.native import native
 
 # Images per call: half as many take 2 % more time, twice as many save none.
 NATIVE_IMAGES = 32
@@ -81,7 +81,8 @@ def _decode(config: DataConfig, split: str, how: Decoding) -> Decode:
     `data.decoder` "graph" these are all images. The pixels are cut and resized in C, too.
     """
     targets, channels = [target_of(view, split) for view in config.by_view], config.num_channels
-    library, kernel, views = native(), KERNELS.index(config.resize), len(targets)
+    library, views = native(), len(targets)
+    kernel = library.kernels[config.resize]
     numbers = [number for target in targets for number in (*target.size, target.level, *target.cover)]
     of_jpegs: dict[str, Any] = {"targets": numbers, "views": views, "channels": channels, "kernel": kernel}
     of_jpegs |= {"scans": MOST_SCANS, "turn": int(how.turn)}

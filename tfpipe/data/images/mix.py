@@ -10,10 +10,8 @@ import tensorflow as tf
 
 from tfpipe.config.data_sections import Mix
 from tfpipe.data.images.crops import Crops, crop_seeds
-from tfpipe.native import native
+from tfpipe.native import core, native
 
-# Weights are in parts of WHOLE: see crops.h. The result of a mean is then exactly rounded by 16-bit instructions.
-WHOLE = 1 << 15
 # Seeds of windows and flips are below: see crop_seeds.
 SEEDS = 2**33
 
@@ -22,7 +20,7 @@ class Draw(NamedTuple):
     """How the crops of a batch are mixed: within a box each keeps `weight` of itself, the rest is its partner's."""
 
     box: tf.Tensor  # int32 [4]: top, left, height, width
-    weight: tf.Tensor  # int32 []: in [0, WHOLE]
+    weight: tf.Tensor  # int32 []: in [0, full_weight] of the library
 
 
 def mixed(crops: Crops, mix: Mix, seed: int, classes: int) -> Crops:
@@ -52,9 +50,9 @@ def draw_mix(mix: Mix, seed: int, first: tf.Tensor, shape: tf.Tensor) -> Draw:
     alpha = tf.where(cut, *(tf.constant(alpha or 1.0, tf.float64) for alpha in (mix.cutmix, mix.mixup)))
     share = _beta(alpha, crop_seeds(SEEDS + 2 * seed + 1, *tf.unstack(first)), tf.stack([first_u, second_u]))
     # The box of a crop's mean is the crop.
-    weight = tf.where(cut, 0, tf.cast(tf.round(share * WHOLE), tf.int32))
+    weight = tf.where(cut, 0, tf.cast(tf.round(share * core().full_weight), tf.int32))
     box = tf.where(cut, _box(share, tf.stack(centre), shape), tf.concat([[0, 0], shape], 0))
-    return Draw(box, tf.where(applied < mix.prob, weight, WHOLE))
+    return Draw(box, tf.where(applied < mix.prob, weight, core().full_weight))
 
 
 def _beta(alpha: tf.Tensor, seed: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
@@ -81,7 +79,7 @@ def _box(share: tf.Tensor, centre: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
 def own_share(draw: Draw, shape: tf.Tensor) -> tf.Tensor:
     """Returns float32 [], the share that a crop keeps of itself, of crops of `shape` (int32 [2])."""
     area = tf.reduce_prod(tf.cast(draw.box[2:], tf.float64) / tf.cast(shape, tf.float64))
-    return tf.cast(1.0 - (1.0 - tf.cast(draw.weight, tf.float64) / WHOLE) * area, tf.float32)
+    return tf.cast(1.0 - (1.0 - tf.cast(draw.weight, tf.float64) / core().full_weight) * area, tf.float32)
 
 
 def mix_labels(labels: tf.Tensor, classes: int, share: tf.Tensor) -> tf.Tensor:

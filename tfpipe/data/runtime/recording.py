@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfpipe.native import EVENT
+from tfpipe.native import core
 from tfpipe.util.atomic_write import atomic_write
 
 RECORDING = "tfpipe.npz"
@@ -48,7 +48,12 @@ class Recording(NamedTuple):
     host: str
     batches: Sequence[TracedBatch]
     files: Mapping[int, str]  # name of the image's file, by stream position
-    events: np.ndarray  # native.EVENT [n]
+    events: np.ndarray  # native.Core.event [n]
+
+
+def empty_recording() -> Recording:
+    """Returns the recording of a trace that neither train.py nor tfpipe bench has taken."""
+    return Recording(0, "", (), {}, np.zeros(0, core().event))
 
 
 def write_recording(folder: Path, recording: Recording) -> None:
@@ -76,4 +81,5 @@ def read_recording(folder: Path) -> Recording | None:
             for row, start in zip(rows.tolist(), starts, strict=False)
         ]
         files = dict(zip(stored["named"].tolist(), stored["names"].tolist(), strict=False))
-        return Recording(int(stored["rank"]), str(stored["host"]), batches, files, stored["events"].astype(EVENT))
+        events = stored["events"].astype(core().event)
+        return Recording(int(stored["rank"]), str(stored["host"]), batches, files, events)

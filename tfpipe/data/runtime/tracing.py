@@ -12,14 +12,14 @@ import numpy as np
 
 from tfpipe.data.runtime.recording import Recording, TracedBatch, write_recording
 from tfpipe.distributed import World
-from tfpipe.native import EVENT, core
+from tfpipe.native import core
 
 logger = logging.getLogger(__name__)
 
 # Name of the step marks; TensorBoard measures step times between marks that carry step_num and _r.
 STEP = "train"
 # Events of samples are recorded this many steps before the window: its first batches are read before it. The newest
-# EVENTS of 72 bytes are kept, those of about 80,000 samples.
+# EVENTS are kept, those of about 80,000 samples.
 EARLIER, EVENTS = 100, 2**19
 
 
@@ -97,7 +97,7 @@ class Tracer:
         """Writes the trace if it is still being recorded; a run that ends early gets a trace of fewer steps."""
         import tensorflow as tf
 
-        events = core().recorded() if self._recording else np.zeros(0, EVENT)
+        events = core().recorded() if self._recording else np.zeros(0, core().event)
         self._recording = False
         if self._running:
             self._running = False

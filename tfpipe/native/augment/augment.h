@@ -33,9 +33,7 @@
     ROW(ADD, apply_add, 1, 0)                   /* weight: adds weight times the crop; then the original */ \
     ROW(LOAD, apply_load, 0, 0)                 /* the crop is the sum, truncated */
 /* clang-format on */
-#define TFPIPE_KIND(kind, apply, values, most) TFPIPE_##kind,
-enum tfpipe_kind { TFPIPE_OPERATIONS(TFPIPE_KIND) TFPIPE_KINDS };
-#undef TFPIPE_KIND
+enum tfpipe_kind { TFPIPE_OPERATIONS(TFPIPE_ENUMERATOR) TFPIPE_KINDS };
 
 struct tfpipe_operation {
     int32_t kind, interpolation; /* interpolation of a warp: 0 nearest, 1 bilinear */
@@ -44,12 +42,6 @@ struct tfpipe_operation {
     uint8_t fill[4]; /* of a warp or an erased rectangle, by channel */
     uint8_t unused[4];
 };
-
-/* tfpipe.native.OPERATION: fields without gaps, in this order. */
-_Static_assert(offsetof(struct tfpipe_operation, interpolation) == 4 && offsetof(struct tfpipe_operation, seed) == 8 &&
-                   offsetof(struct tfpipe_operation, values) == 16 && offsetof(struct tfpipe_operation, fill) == 64 &&
-                   offsetof(struct tfpipe_operation, unused) == 68 && sizeof(struct tfpipe_operation) == 72,
-               "the module tfpipe.native has another layout");
 
 #pragma GCC visibility push(default)
 

@@ -343,7 +343,7 @@ static int is_valid(const double *row) {
 }
 
 static void (*const DRAW[])(struct step *) = {
-#define ROW(kind, name, draw) draw,
+#define ROW(name, kind, draw) draw,
     TFPIPE_STEPS(ROW)};
 
 int tfpipe_draw(const double *row, uint64_t key, int number, int height, int width,

@@ -4,23 +4,23 @@
 
 #include "augment.h"
 
-/* All steps: kind, name in a config, and function. A step is a row of doubles: its kind, the probability that it is
+/* All steps: name in a config, kind, and function. A step is a row of doubles: its kind, the probability that it is
  * applied, the interpolation (0 nearest, 1 bilinear) and fill of its warps, and its arguments, of which those that are
  * drawn have a least and a most value. tfpipe/config/augment.py has the same, tfpipe/data/images/augment.py writes rows. */
 /* clang-format off */
 #define TFPIPE_STEPS(ROW) \
-    ROW(ONE, Operation, draw_one) /* kind of the operation, its value */ \
-    ROW(RAND, RandAugment, draw_rand) /* operations, bins, magnitude */ \
-    ROW(TRIVIAL, TrivialAugmentWide, draw_trivial) /* bins */ \
-    ROW(AUTO, AutoAugment, draw_auto) /* ImageNet's policy */ \
-    ROW(MIX, AugMix, draw_mix) /* severity, width, depth (below 1: random), alpha, whether all operations */ \
-    ROW(JITTER, ColorJitter, draw_jitter) /* brightness, contrast, saturation, hue */ \
-    ROW(BLUR, GaussianBlur, draw_blur) /* kernel width, kernel height, sigma */ \
-    ROW(ROTATION, RandomRotation, draw_rotation) /* angle, whether a center is given, its x and y */ \
-    ROW(AFFINE, RandomAffine, draw_affine) /* angle; largest shifts, as shares; scale; shears along x, y; a center */ \
-    ROW(ERASE, RandomErasing, draw_erase) /* share of the area, height / width, whether noise */
+    ROW(Operation, ONE, draw_one) /* kind of the operation, its value */ \
+    ROW(RandAugment, RAND, draw_rand) /* operations, bins, magnitude */ \
+    ROW(TrivialAugmentWide, TRIVIAL, draw_trivial) /* bins */ \
+    ROW(AutoAugment, AUTO, draw_auto) /* ImageNet's policy */ \
+    ROW(AugMix, MIX, draw_mix) /* severity, width, depth (below 1: random), alpha, whether all operations */ \
+    ROW(ColorJitter, JITTER, draw_jitter) /* brightness, contrast, saturation, hue */ \
+    ROW(GaussianBlur, BLUR, draw_blur) /* kernel width, kernel height, sigma */ \
+    ROW(RandomRotation, ROTATION, draw_rotation) /* angle, whether a center is given, its x and y */ \
+    ROW(RandomAffine, AFFINE, draw_affine) /* angle; largest shifts, as shares; scale; shears along x, y; a center */ \
+    ROW(RandomErasing, ERASE, draw_erase) /* share of the area, height / width, whether noise */
 /* clang-format on */
-#define TFPIPE_STEP(kind, name, draw) TFPIPE_STEP_##kind,
+#define TFPIPE_STEP(name, kind, draw) TFPIPE_STEP_##kind,
 enum tfpipe_step { TFPIPE_STEPS(TFPIPE_STEP) TFPIPE_STEP_KINDS };
 #undef TFPIPE_STEP
 enum { TFPIPE_STEP_P = 1, TFPIPE_STEP_INTERPOLATION, TFPIPE_STEP_FILL, TFPIPE_STEP_ARGUMENTS = 6, TFPIPE_COLUMNS = 24 };

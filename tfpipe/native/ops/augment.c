@@ -11,8 +11,7 @@ static const char *wrong(TF_Tensor *const in[]) {
         return "crops are not [k, height, width, 1 or 3]";
     if (TF_Dim(in[POSITIONS], 0) != TF_Dim(in[CROPS], 0) || TF_Dim(in[POSITIONS], 1) != 2)
         return "positions are not [k, 2]";
-    return TF_Dim(in[ROWS], 1) != TFPIPE_COLUMNS || TF_Dim(in[ROWS], 0) > INT32_MAX ? "steps are not [steps, 24]"
-                                                                                    : NULL;
+    return TF_Dim(in[ROWS], 1) != TFPIPE_COLUMNS || TF_Dim(in[ROWS], 0) > INT32_MAX ? "steps have a wrong shape" : NULL;
 }
 
 static const char *run(struct tfpipe_call *call) {

@@ -6,8 +6,8 @@
 
 #include "tf.h"
 
-/* The handle's fields, int64; more elements than TensorFlow copies into a graph. */
-enum { ORIGIN, ADDRESS, ROWS, ELEMENTS, ROW_BYTES, HANDLE = 256 };
+/* The handle's fields, int64; the elements after them only let it be larger than what TensorFlow copies into a graph. */
+enum { ORIGIN, ADDRESS, ROWS, ELEMENTS, ROW_BYTES, FIELDS };
 
 static int64_t origin;
 
@@ -25,7 +25,7 @@ struct column {
 static struct column column_of(const TF_Tensor *handle, TF_Status *status) {
     struct column column = {0};
     const int64_t *fields = TF_TensorData(handle);
-    if (TF_Dim(handle, 0) != HANDLE)
+    if (TF_Dim(handle, 0) < FIELDS)
         TF_SetStatus(status, TF_INVALID_ARGUMENT, "tfpipe: a column's handle has a wrong shape");
     else if (fields[ORIGIN] != origin)
         TF_SetStatus(
@@ -91,7 +91,7 @@ static const char *lines_run(struct tfpipe_call *call) {
 
 const struct tfpipe_op tfpipe_rows_op = {
     .name = "TfpipeRows",
-    .in = {{"column: int64", 1},  /* [HANDLE] */
+    .in = {{"column: int64", 1},  /* [FIELDS] or more */
            {"items: int64", -1}}, /* numbers of rows */
     .attributes = {"T: type"},
     .out = {"rows: T"}, /* [...], or [..., elements] */
@@ -100,7 +100,7 @@ const struct tfpipe_op tfpipe_rows_op = {
 
 const struct tfpipe_op tfpipe_lines_op = {
     .name = "TfpipeLines",
-    .in = {{"text: T", 1},        /* uint8 [m]: lines, each with its end; or its handle, int64 [HANDLE] */
+    .in = {{"text: T", 1},        /* uint8 [m]: lines, each with its end; or its handle, int64 */
            {"starts: int64", 1},  /* [n + 1]: where each line starts, and the last one's end; or its handle */
            {"items: int64", -1}}, /* numbers of lines */
     .attributes = {"T: {int64, uint8}"},

@@ -13,7 +13,7 @@ static const char *run(struct tfpipe_call *call) {
     int64_t dims[4];
     uint8_t *crops = tfpipe_forward(call, CROPS, dims);
     return crops && tfpipe_mix(crops, dims[0], (int)dims[1], (int)dims[2], (int)dims[3], box, weight)
-               ? "the box is not within a crop, or the weight in [0, 32768]"
+               ? "the box is not within a crop, or the weight in [0, TFPIPE_WHOLE]"
                : NULL;
 }
 

@@ -17,7 +17,7 @@ from tfpipe.data.sources.packed.stored import ShardSplit
 from tfpipe.data.split import Split, Stores
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.native import KERNELS, decoder_name, native
+from tfpipe.native import decoder_name, native
 from tfpipe.tools.measure import Count
 from tfpipe.util.resources import usable_cpus
 
@@ -73,7 +73,7 @@ def limit(split: Split) -> tuple[Iterator[Count], DecodeLimit]:
     """
     config, library = split.config, native()
     height, width = config.crop_image_size
-    kernel = KERNELS.index(config.resize)
+    kernel = library.kernels[config.resize]
 
     # Eager, so that the ops run in the calling thread.
     def work(file: bytes) -> object:

@@ -6,15 +6,12 @@ The name scopes of data/pipeline.py tell which stage of the pipeline an event be
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
-from tfpipe.data.runtime.recording import Recording, read_recording
+from tfpipe.data.runtime.recording import Recording, empty_recording, read_recording
 from tfpipe.errors import ConfigError
-from tfpipe.native import EVENT
 
 # The name scopes of data/pipeline.py, in its order. "batch": tf.data copies elements into batches; "tf.data": its calls
 # that cannot be assigned to a stage.
@@ -30,8 +27,6 @@ STEP_MARK = "train"
 XPROF = "pip install 'tfpipe[profile]'"
 # Prefix of the profiler's planes of GPUs, and the stat with the time of its start.
 DEVICE, STARTED = "/device:", "profile_start_time"
-# Stands for the recording of a trace that neither train.py nor tfpipe bench has taken.
-UNRECORDED = Recording(0, "", (), {}, np.zeros(0, EVENT))
 
 
 class Span(NamedTuple):
@@ -92,7 +87,7 @@ class Trace:
     calls: tuple[Span, ...] = ()  # all ops of the stages, and the functions' runs that contain them
     devices: tuple[Span, ...] = ()  # work of GPUs; a span's `stage` is the kernel's name
     origin_ns: int = 0  # nanoseconds from 1970 to the first step's beginning; 0 if the trace does not say
-    recording: Recording = UNRECORDED  # batches and samples
+    recording: Recording = field(default_factory=empty_recording)  # batches and samples
 
     @property
     def wait_fraction(self) -> float:
@@ -131,7 +126,7 @@ def read_trace(path: Path) -> Trace:
             name = f"{plane.name.removeprefix(DEVICE)} {line.name}" if on_device else f"{line.name} {number}"
             # Threads may share a name. Of events that begin together, the longest comes first: it contains the others.
             (devices if on_device else lines)[name] = sorted(events, key=lambda event: (event.start, -event.end))
-    recording = read_recording(path.parent) or UNRECORDED
+    recording = read_recording(path.parent) or empty_recording()
     waits = {batch.number: batch.wait_s for batch in recording.batches}
     # The profiler sees a wait only where the thread that steps takes the batches itself, as in other programs.
     steps = [step._replace(wait_s=waits.get(step.number, step.wait_s)) for step in _steps(lines)]
