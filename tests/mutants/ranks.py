@@ -42,8 +42,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "data/delivery/taker.py",
-        "if not self.batches.failing or not self._receive_late():",
-        "if not self._receive_late():",
+        "not (self.batches.failing and self._receive(NAMING_S))",
+        "not self._receive(NAMING_S)",
         "data/delivery/test_taker.py",
     ),
     # The one position: handing out and counting, moves, commits, passes, and what is left for other ranks.

@@ -115,7 +115,6 @@ def _meet(meeting: Meeting) -> Hub:
 
 
 def _lead(meeting: Meeting) -> Hub:
-    """Waits for all other ranks."""
     try:
         listener = socket.create_server(("", 0), backlog=min(meeting.size, 4096))
     except OSError:
@@ -181,7 +180,6 @@ def _admit(peer: Peer, peers: dict[int, Peer], meeting: Meeting, accept: Callabl
 
 
 def _is_there(peer: Peer) -> bool:
-    """Returns whether a rank that has connected still holds its connection."""
     peer.connection.settimeout(0)
     try:
         return peer.connection.recv(1, socket.MSG_PEEK) != b""
@@ -291,7 +289,6 @@ def _refresh(path: Path) -> None:
 
 
 def _mpi_size(launch: Launch) -> int:
-    """Returns the number of ranks that MPI sees."""
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:

@@ -33,7 +33,9 @@ def free_memory(root: Path = Path("/")) -> int:
     `root` contains proc/ and sys/.
     """
     of_groups = (_left(group, VERSIONS[controller]) for controller, group in groups_of(root) if controller in VERSIONS)
-    return max(0, min([_of_machine(root), *chain.from_iterable(of_groups)]))
+    kib = _value(root / "proc/meminfo", "MemAvailable:")
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if kib is None else 1024 * kib
+    return max(0, min([machine, *chain.from_iterable(of_groups)]))
 
 
 def private_memory(root: Path = Path("/")) -> int:
@@ -41,17 +43,7 @@ def private_memory(root: Path = Path("/")) -> int:
 
     Pages of mapped files do not count: the kernel drops them when memory is short. `root` contains proc/.
     """
-    try:
-        return 1024 * _value(root / "proc/self/smaps_rollup", "Private_Dirty:")
-    except (OSError, StopIteration):
-        return 0
-
-
-def _of_machine(root: Path) -> int:
-    try:
-        return 1024 * _value(root / "proc/meminfo", "MemAvailable:")
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 1024 * (_value(root / "proc/self/smaps_rollup", "Private_Dirty:") or 0)
 
 
 def groups_of(root: Path) -> Iterator[tuple[str, Path]]:
@@ -72,18 +64,19 @@ def groups_of(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _left(group: Path, version: Version) -> Iterator[int]:
-    try:
+    with suppress(OSError):  # the group is not mounted here, or has no limit
         limit = (group / version.limit).read_text().strip()
-        if limit != "max":
-            names = (f"{version.prefix}active_file", f"{version.prefix}inactive_file")
-            cached = sum(_value(group / "memory.stat", name) for name in names)
-            yield int(limit) - int((group / version.used).read_text()) + cached
-    except (OSError, StopIteration):  # the group is not mounted here, or has no limit
-        return
+        names = (f"{version.prefix}active_file", f"{version.prefix}inactive_file")
+        cached = [_value(group / "memory.stat", name) for name in names]
+        if limit != "max" and None not in cached:
+            yield int(limit) - int((group / version.used).read_text()) + sum(filter(None, cached))
 
 
-def _value(file: Path, name: str) -> int:
-    return next(int(line.split()[1]) for line in file.read_text().splitlines() if line.startswith(f"{name} "))
+def _value(file: Path, name: str) -> int | None:
+    with suppress(OSError):
+        lines = file.read_text().splitlines()
+        return next((int(line.split()[1]) for line in lines if line.startswith(f"{name} ")), None)
+    return None
 
 
 def queued_s() -> dict[str, float]:

@@ -220,7 +220,6 @@ class Pass(HandOut):
     """
 
     def __init__(self, delivery: Delivery, take: Callable[[Moves], Any], bounds: Bounds) -> None:
-        """Takes batches by `take`, within `bounds`."""
         self._delivery, self._take_next, self._bounds = delivery, take, bounds
         self._began: Position | None = None
         self._over = False

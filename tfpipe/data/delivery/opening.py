@@ -46,7 +46,6 @@ class Opener:
         """Batches that the thread prepares before they are asked for."""
 
     def __call__(self, progress: Progress) -> Taker:
-        """Opens the pipeline at the next batch."""
         at, split = progress.at, self._lengths.data
         step = at.given.step
         # Here, as all ranks may have to ask for it, and not in the thread.

@@ -6,6 +6,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from queue import Empty, SimpleQueue
@@ -110,16 +111,13 @@ class Taker:
         if not self._kept:
             self.wait_until_built()
             self._asked.put(number + self._ahead)
-            try:
-                self._receive(self._limit_s)
-            except Empty:
-                if not self.batches.failing or not self._receive_late():
-                    # A pipeline whose storage hangs cannot be taken down: the thread keeps it.
-                    self._end.detach()
-                    self._end = weakref.finalize(self, self._asked.put, None)
-                    self._end.atexit = False
-                    self.cancel = lambda: None
-                    return None
+            if not self._receive(self._limit_s) and not (self.batches.failing and self._receive(NAMING_S)):
+                # A pipeline whose storage hangs cannot be taken down: the thread keeps it.
+                self._end.detach()
+                self._end = weakref.finalize(self, self._asked.put, None)
+                self._end.atexit = False
+                self.cancel = lambda: None
+                return None
         return self._kept[0]
 
     def close(self) -> None:
@@ -128,20 +126,15 @@ class Taker:
         self._end()
         self._kept.clear()
 
-    def _receive(self, limit_s: float | None) -> None:
-        """Moves the next answer from the thread's queue to those that are kept; raises Empty after the limit.
+    def _receive(self, limit_s: float | None) -> bool:
+        """Moves the next answer from the thread's queue to those that are kept; returns whether one came in time.
 
         In a single call of C: an exception of a signal handler, which comes between two lines of Python, finds the
         answer here or there.
         """
-        self._kept.extend(islice(iter(partial(self._answers.get, timeout=limit_s), None), 1))
-
-    def _receive_late(self) -> bool:
-        try:
-            self._receive(NAMING_S)
-        except Empty:
-            return False
-        return True
+        with suppress(Empty):
+            self._kept.extend(islice(iter(partial(self._answers.get, timeout=limit_s), None), 1))
+        return bool(self._kept)
 
 
 def _take_all(

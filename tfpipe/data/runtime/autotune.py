@@ -1,7 +1,7 @@
 """Reads tf.data's model of a running pipeline: the values that AUTOTUNE chose, and the time each stage has taken."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tfpipe.util.tensorflow_api import model_proto
@@ -71,21 +71,15 @@ def queued(iterator: Iterator[Any]) -> int | None:
 def since(before: Sequence[Stage], now: Sequence[Stage]) -> list[Stage]:
     """Returns the work of each stage between two snapshots of one pipeline; `before` may be empty."""
     starts = {start.stage: start for start in before}
-    zero = Stage("", 0, 0.0, 0.0)
-    result = []
-    for end in now:
-        start = starts.get(end.stage, zero)
-        result.append(Stage(end.stage, end.elements - start.elements, end.busy_ms - start.busy_ms, end.parallelism))
-    return result
+    pairs = [(starts.get(end.stage, Stage("", 0, 0.0, 0.0)), end) for end in now]
+    return [replace(b, elements=b.elements - a.elements, busy_ms=b.busy_ms - a.busy_ms) for a, b in pairs]
 
 
 def _nodes(iterator: Iterator[Any]) -> list[Any]:
     """Returns the nodes of tf.data's model in pipeline order; none if there is no model."""
-    model = model_proto(iterator)
-    if model is None:
-        return []
     nodes: list[Any] = []
-    number = model.output
+    model = model_proto(iterator)
+    number = 0 if model is None else model.output
     while number:
         nodes.insert(0, model.nodes[number])
         number = next(iter(model.nodes[number].inputs), 0)

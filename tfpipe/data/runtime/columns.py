@@ -77,8 +77,6 @@ def handle(array: np.ndarray, origin: int) -> np.ndarray:
 
 
 class _Handle:
-    """Memory of a handle, with the array."""
-
     def __init__(self, array: np.ndarray, origin: int) -> None:
         self._array = array
         self._fields = aligned((8 * HANDLE,)).view(np.int64)

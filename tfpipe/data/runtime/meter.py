@@ -159,15 +159,8 @@ class Meter:
         assert self.open is not None, "take() begins a step"
         self.recent_s.append(now_s - self.open.since_s)
         self.open = None
-        self.last = Times(
-            now_s - self._ended_s - self._left_out_s,
-            self._wait_s,
-            self._transfer_s,
-            now_s - self._taken_s,
-            reduce_s,
-            self._callbacks_s,
-            self._delay_s,
-        )
+        parts_s = self._wait_s, self._transfer_s, now_s - self._taken_s, reduce_s, self._callbacks_s
+        self.last = Times(now_s - self._ended_s - self._left_out_s, *parts_s, self._delay_s)
         self.steps += 1
         self._ended_s, self._callbacks_s, self._left_out_s = now_s, 0.0, 0.0
         return self.last

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import weakref
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
@@ -48,23 +48,18 @@ def register_exit() -> "weakref.WeakSet[tf.data.Dataset]":
     return weakref.WeakSet()
 
 
-class Held(Protocol):
-    """An object whose `hold` keeps daemon threads out of TensorFlow while the process ends.
+def hold_at_exit(thing: Any) -> None:
+    """Lets an exit handler call `thing.hold()`, before the iterators over datasets are closed.
 
-    Python ends such a thread wherever it is, and within TensorFlow's C++ that aborts the process.
+    It has to keep daemon threads out of TensorFlow while the process ends: Python ends such a thread wherever it is,
+    and within TensorFlow's C++ that aborts the process.
     """
-
-    def hold(self) -> None: ...
-
-
-def hold_at_exit(thing: Held) -> None:
-    """Lets an exit handler call `thing.hold()`, before the iterators over datasets are closed."""
     _register_holding().add(thing)
 
 
 @per_process
-def _register_holding() -> "weakref.WeakSet[Held]":
-    everything = weakref.WeakSet[Held]()
+def _register_holding() -> "weakref.WeakSet[Any]":
+    everything = weakref.WeakSet[Any]()
     register_exit()  # handlers run in reverse order
     atexit.register(unless_forked(_hold_all))
     return everything
@@ -82,7 +77,10 @@ def _close_all() -> None:
     iterators = [iterator for iterator in candidates if _is_made_of(getattr(iterator, "_dataset", None), datasets)]
     candidates.clear()
     if iterators:
-        end([value for iterator in iterators for value in _taken(vars(iterator))])
+        values = [value for iterator in iterators for value in vars(iterator).values()]
+        for iterator in iterators:
+            vars(iterator).clear()
+        end(values)
         # An error in a cycle of references holds the pipeline that raised it.
         gc.collect()
     deadline_s = time.monotonic() + EXIT_S
@@ -92,7 +90,6 @@ def _close_all() -> None:
 
 
 def _is_made_of(dataset: Any, datasets: "weakref.WeakSet[tf.data.Dataset]") -> bool:
-    """Returns whether a dataset is one of `datasets`, or made of one."""
     rest = [] if dataset is None else [dataset]
     while rest:
         dataset = rest.pop()
@@ -100,10 +97,3 @@ def _is_made_of(dataset: Any, datasets: "weakref.WeakSet[tf.data.Dataset]") -> b
             return True
         rest += dataset._inputs()
     return False
-
-
-def _taken(values: dict[str, Any]) -> list[Any]:
-    """Returns the values of a dictionary, which it gives up."""
-    taken = list(values.values())
-    values.clear()
-    return taken
