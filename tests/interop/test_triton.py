@@ -66,9 +66,9 @@ def test_where_tensorflow_was_first_torch_goes_without(tmp_path: Path) -> None:
 def test_nothing_is_said_where_there_is_none(tmp_path: Path) -> None:
     code, _, err = run(
         "import importlib.util, tensorflow\n"
-        "from tfpipe.util import imports\n"
-        "imports.find_spec = lambda name: None\n"
-        "imports.load_triton()\n"
+        "from tfpipe.util import process\n"
+        "process.find_spec = lambda name: None\n"
+        "process.load_triton()\n"
         "assert sys.modules.get('triton', 0) == 0",
         tmp_path,
         name="other.py",

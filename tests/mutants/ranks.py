@@ -182,7 +182,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "_straggler(run) or _too_many_threads(run)",
         "tools/report/test_report.py",
     ),
-    Mutant("util/pools.py", 'sys.modules["__main__"] = _Main(main)', "pass", "util/test_pools.py"),
+    Mutant("util/process.py", 'sys.modules["__main__"] = _Main(main)', "pass", "util/test_pools.py"),
     Mutant(
         "data/sources/packed/shards.py",
         "exists & (offset >= 0) & (lengths >= 0)",

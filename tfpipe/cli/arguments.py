@@ -222,7 +222,7 @@ def choose_backend() -> str:
     if find_spec(name) is None:
         raise ConfigError(f"KERAS_BACKEND={name} needs the package {name}, which is not installed")
     if name == "torch":
-        from tfpipe.util.imports import load_triton
+        from tfpipe.util.process import load_triton
 
         load_triton()
     return name

@@ -1,7 +1,6 @@
 """The program: builds the parser from the commands, runs one of them and returns its exit code."""
 
 import argparse
-import os
 import sys
 import time
 import traceback
@@ -16,6 +15,7 @@ from tfpipe.distributed import end_other_ranks
 from tfpipe.errors import ConfigError, Stopped, TfpipeError
 from tfpipe.requirements import REMEDY
 from tfpipe.util.console import configure_logging
+from tfpipe.util.process import drop_output
 
 # Modules of tfpipe.cli.commands, in the order of --help.
 COMMANDS = (
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stopped.exit_code
     except BrokenPipeError:
         # The reader, e.g. `head`, has closed the pipe: nothing can be printed.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output(sys.stdout.fileno())
     except KeyboardInterrupt:
         return _fail("interrupted", 130, rank)
     except LostRankError as error:

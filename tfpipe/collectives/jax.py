@@ -4,8 +4,7 @@ import glob
 import os
 import socket
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from tfpipe.collectives.connected import HubCollectives, first_line
 from tfpipe.collectives.protocol import Backend, LostRankError, by_type, in_messages
 from tfpipe.errors import TfpipeError
+from tfpipe.util.process import bypass_proxy, redirected
 
 START_S = 120
 
@@ -43,9 +43,8 @@ class JaxCollectives(HubCollectives):
             port = free.getsockname()[1]
         port = self.broadcast(port)
         leader = self.hub.leader_address() or "127.0.0.1"
-        # gRPC would send what goes to other hosts through a proxy, of which JAX then need not warn.
-        os.environ["no_grpc_proxy"] = leader
-        jax.config.update("jax_check_proxy_envs", val=False)
+        bypass_proxy([leader])
+        jax.config.update("jax_check_proxy_envs", val=False)  # no warning of the proxy
         try:
             jax.distributed.initialize(
                 f"{leader}:{port}", self.size, self.rank, [_own_gpu(self.local_rank)],
@@ -56,8 +55,9 @@ class JaxCollectives(HubCollectives):
             mesh = Mesh(np.array(devices), ("ranks",))
             self._shards = NamedSharding(mesh, PartitionSpec("ranks"))
             self._sum = jax.jit(partial(jax.numpy.sum, axis=0), out_shardings=NamedSharding(mesh, PartitionSpec()))
-            with _quiet_stdout():
-                self._add(jax.numpy.zeros(1))
+            sys.stdout.flush()
+            with open(os.devnull, "w") as nothing, redirected(1, nothing.fileno()):
+                self._add(jax.numpy.zeros(1))  # Gloo prints a line on each rank
             # The devices are connected, and keep their connections. JAX's service would only do harm from here on: it
             # aborts a process of which another one ends first, and lets a failed one wait for all others.
             jax.distributed.shutdown()
@@ -97,7 +97,6 @@ class JaxCollectives(HubCollectives):
 
 
 def _flatten(tensors: Sequence[Any], as_float16: bool) -> Any:
-    """Returns the values of all tensors in one vector."""
     import jax.numpy as jnp
 
     flat = jnp.concatenate([tensor.reshape(-1) for tensor in tensors])
@@ -111,20 +110,6 @@ def _split(total: Any, size: int, like: Sequence[Any]) -> list[Any]:
     mean = total.astype(like[0].dtype) / size
     parts = jnp.split(mean, np.cumsum([tensor.size for tensor in like])[:-1])
     return [part.reshape(tensor.shape) for part, tensor in zip(parts, like, strict=True)]
-
-
-@contextmanager
-def _quiet_stdout() -> Iterator[None]:
-    """Drops what C++ prints to stdout inside `with`: Gloo prints a line on each rank."""
-    sys.stdout.flush()
-    stdout, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 1)
-    try:
-        yield
-    finally:
-        os.dup2(stdout, 1)
-        os.close(stdout)
-        os.close(nothing)
 
 
 def _own_gpu(local_rank: int) -> int:

@@ -1,6 +1,5 @@
 """The collectives of ranks that a launcher of MPI's has started: by mpi4py, for tools too, and by Horovod."""
 
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -8,13 +7,10 @@ import numpy as np
 
 from tfpipe.collectives.protocol import Backend, by_type, in_messages
 from tfpipe.errors import ConfigError
+from tfpipe.util.process import yield_when_idle
 
 if TYPE_CHECKING:
     import tensorflow as tf
-
-# A rank that waits in a collective keeps a core busy polling, which costs the decoders a quarter of their throughput,
-# unless told to yield. MPI_Init reads the variable.
-YIELDS = ("OMPI_MCA_mpi_yield_when_idle", "1")
 
 
 class MpiCollectives:
@@ -24,7 +20,7 @@ class MpiCollectives:
     overlaps = False
 
     def __init__(self) -> None:
-        os.environ.setdefault(*YIELDS)
+        yield_when_idle()
         try:
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:
@@ -95,7 +91,6 @@ class MpiCollectives:
         return tf.ensure_shape(result, [length])
 
     def _add(self, vector: np.ndarray) -> np.ndarray:
-        """Returns the sum of a vector over ranks."""
         total = np.empty_like(vector)
         self._world.Allreduce(vector, total)
         return total
@@ -107,7 +102,6 @@ class MpiCollectives:
         return shares
 
     def _join(self, share: np.ndarray) -> np.ndarray:
-        """Returns the shares of all ranks, one after the other."""
         vector = np.empty(len(share) * self.size, share.dtype)
         self._world.Allgather([share, self._byte], [vector, self._byte])
         return vector
@@ -124,14 +118,13 @@ class HorovodCollectives:
     overlaps = False
 
     def __init__(self) -> None:
-        os.environ.setdefault(*YIELDS)
+        yield_when_idle()
         import horovod.tensorflow as hvd
 
         hvd.init()
         self._hvd = hvd
-        self.rank, self.size, self.local_rank, self.local_size = (
-            hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(),
-        )  # fmt: skip
+        self.rank, self.size = hvd.rank(), hvd.size()
+        self.local_rank, self.local_size = hvd.local_rank(), hvd.local_size()
 
     def gather(self, value: Any) -> list[Any]:
         return self._hvd.allgather_object(value, name="tfpipe.gather")

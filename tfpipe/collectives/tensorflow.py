@@ -1,11 +1,7 @@
 """TensorFlow's own collectives: gRPC between CPUs, NCCL between GPUs; nothing has to be built or installed."""
 
-import faulthandler
-import os
 import signal
 import socket
-import sys
-import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from itertools import count
@@ -18,6 +14,7 @@ from tfpipe.collectives.connected import HubCollectives
 from tfpipe.collectives.launch import Launch, is_loopback
 from tfpipe.collectives.protocol import Backend, in_messages
 from tfpipe.errors import TfpipeError
+from tfpipe.util.process import bypass_proxy, ending_after, kept_handler
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -58,8 +55,7 @@ class TensorFlowCollectives(HubCollectives):
         address = (self.hub.own_address(), self.hub.leader_address(), port, bool(gpus))
         every = self.gather(address)
         addresses = reachable([address for address, *_ in every], [leader for _, leader, *_ in every])
-        # gRPC would send what goes to other hosts through a proxy.
-        os.environ["no_grpc_proxy"] = ",".join(dict.fromkeys(addresses))
+        bypass_proxy(addresses)
         if all(has_gpu for *_, has_gpu in every):
             self._device = "GPU:0"
             # NCCL needs a GPU for each rank of a host.
@@ -72,23 +68,17 @@ class TensorFlowCollectives(HubCollectives):
         resolver = distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec({"worker": workers}), task_type="worker", task_id=self.rank, rpc_layer="grpc"
         )
-        own_handler = signal.getsignal(signal.SIGTERM)
         try:
-            # TensorFlow waits for the other servers without a limit, and lets no thread of Python run meanwhile.
-            faulthandler.dump_traceback_later(START_S, exit=True, file=sys.__stderr__ or 2)
-            self._strategy = distribute.MultiWorkerMirroredStrategy(
-                cluster_resolver=resolver, communication_options=options
-            )
+            # TensorFlow waits for the other servers without a limit, and its handler only takes a note of the signal.
+            with ending_after(START_S), kept_handler(signal.SIGTERM):
+                self._strategy = distribute.MultiWorkerMirroredStrategy(
+                    cluster_resolver=resolver, communication_options=options
+                )
         except (tf.errors.OpError, RuntimeError) as error:
             raise TfpipeError(
                 f"rank {self.rank}: TensorFlow's collectives cannot start at {workers[self.rank]}, an address of this "
                 f"host ({error}): start the run again, which takes another port"
             ) from error
-        finally:
-            faulthandler.cancel_dump_traceback_later()
-            # TensorFlow's own handler would only take a note of the signal.
-            if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, own_handler or signal.SIG_DFL)
         if self._hint == "nccl":
             with tf.device(self._device):
                 # Orders the collectives, which NCCL needs in the same order on all ranks.

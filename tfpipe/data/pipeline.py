@@ -39,7 +39,7 @@ from tfpipe.data.targets.labels import choose_origin, choose_targets, needs_orig
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.native import EventKind
-from tfpipe.util.imports import load_function
+from tfpipe.util.process import load_function
 
 LookUp = Callable[[SampleRef], Any]
 

@@ -13,7 +13,7 @@ try:
 except ImportError as error:
     raise ImportError(f"tfpipe.torch needs PyTorch ({error}): pip install 'tfpipe[torch]'") from error
 
-from tfpipe.util.imports import load_triton
+from tfpipe.util.process import load_triton
 
 load_triton()
 
@@ -89,7 +89,7 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
             used_by = torch.cuda.current_stream(self._device)
             used_by.wait_event(batch.arrived)
             # Their memory may not be given to the next batch's copy before this stream is done with them.
-            _each(partial(_record, used_by), batch.data)
+            _each(lambda tensor: tensor.record_stream(used_by), batch.data)
         return batch.data, torch.from_numpy(batch.positions)
 
 
@@ -211,14 +211,9 @@ def _rows(part: tf.Tensor | tf.RaggedTensor, channels_first: bool) -> Sequence[A
     return torch.split(_tensor(part.values, channels_first), part.row_lengths().numpy().tolist())
 
 
-def _each(change: Callable[[torch.Tensor], torch.Tensor], data: Any) -> Any:
+def _each(change: Callable[[torch.Tensor], Any], data: Any) -> Any:
     """Changes each tensor of a batch's data; texts stay."""
     return tf.nest.map_structure(lambda part: change(part) if isinstance(part, torch.Tensor) else part, data)
-
-
-def _record(stream: torch.cuda.Stream, tensor: torch.Tensor) -> torch.Tensor:
-    tensor.record_stream(stream)
-    return tensor
 
 
 def _processes(world: World | None) -> Processes | None:

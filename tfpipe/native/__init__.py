@@ -11,6 +11,7 @@ import numpy as np
 
 from tfpipe.errors import ConfigError
 from tfpipe.native.version import REMEDY, VERSION
+from tfpipe.util.process import load_for_all
 
 CORE, OPS = "_core*.so", "_ops*.so"
 MOST_MEMBERS, NAME_BYTES = 4096, 64  # of a tar file that are listed in a call; memory for a name, on average
@@ -282,7 +283,7 @@ def decoder_name() -> str:
 def _library() -> ctypes.CDLL:
     file = _built(CORE)
     try:
-        library = ctypes.CDLL(str(file), ctypes.RTLD_GLOBAL)  # where the ops find it
+        library = load_for_all(str(file))  # the ops use it
         version = library.tfpipe_native_version()
     except (OSError, AttributeError) as error:
         raise ConfigError(f"{file} cannot be loaded ({error}): {REMEDY}") from error

@@ -13,7 +13,7 @@ from typing import Any
 
 import tfpipe
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.util.imports import load_function
+from tfpipe.util.process import load_function
 
 OWN = 'or one of your own, "package.module:name"'
 # Packages whose lines are not where the user's code raised.

@@ -23,7 +23,7 @@ from tfpipe.training.by_name import (
     named_errors,
     subclasses,
 )
-from tfpipe.util.imports import load_function
+from tfpipe.util.process import load_function
 
 RATE_SETTERS = (keras.callbacks.ReduceLROnPlateau, keras.callbacks.LearningRateScheduler)
 # Reductions of a loss over crops that the mean over ranks, which have equally many, leaves exact.

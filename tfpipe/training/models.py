@@ -24,7 +24,7 @@ from keras import layers
 from tfpipe.config import Config, DataConfig
 from tfpipe.errors import ConfigError
 from tfpipe.training.by_name import call, find, named_errors
-from tfpipe.util.imports import load_function
+from tfpipe.util.process import load_function
 
 # Statistics of ImageNet's training images, RGB in [0, 1]; used by torchvision and most published models.
 IMAGENET_MEAN = (0.485, 0.456, 0.406)

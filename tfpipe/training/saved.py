@@ -13,8 +13,8 @@ from tfpipe.config import Config, DataConfig
 from tfpipe.data.loader import Loader
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write, writing
-from tfpipe.util.imports import load_function
 from tfpipe.util.json_text import to_json
+from tfpipe.util.process import load_function
 from tfpipe.util.retry import retried
 
 logger = logging.getLogger(__name__)

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from tfpipe.util.process import redirected
+
 # Lines that TensorFlow 2.21 writes to stderr at every start, regardless of TF_CPP_MIN_LOG_LEVEL.
 CHATTER = (
     r"^(WARNING: All log messages before absl|To enable the following instructions|[IW][0-9]{4} |E[0-9]{4} .*cuInit)"
@@ -32,27 +34,25 @@ def without_chatter() -> Iterator[None]:
     the filter, which would hold back redrawn lines such as progress bars.
     """
     sys.stderr.flush()
-    stderr = os.dup(2)
     try:
         keep = ["grep", "--line-buffered", "--text", "--invert-match", "--extended-regexp", CHATTER]
-        filtering = subprocess.Popen(keep, stdin=subprocess.PIPE, stdout=stderr, env={**os.environ, "LC_ALL": "C"})
+        filtering = subprocess.Popen(keep, stdin=subprocess.PIPE, stdout=2, env={**os.environ, "LC_ALL": "C"})
     except FileNotFoundError:
-        os.close(stderr)
         yield
         return
     assert filtering.stdin is not None, "a pipe"
-    os.dup2(filtering.stdin.fileno(), 2)
     before = sys.stderr
-    if os.isatty(stderr) and before is sys.__stderr__:
-        sys.stderr = open(stderr, "w", buffering=1, errors="backslashreplace", closefd=False)
     try:
-        yield
+        with redirected(2, filtering.stdin.fileno()) as stderr:
+            if os.isatty(stderr) and before is sys.__stderr__:
+                sys.stderr = open(stderr, "w", buffering=1, errors="backslashreplace", closefd=False)
+            try:
+                yield
+            finally:
+                sys.stderr.flush()
+                sys.stderr = before
+                sys.stderr.flush()
     finally:
-        sys.stderr.flush()
-        sys.stderr = before
-        sys.stderr.flush()
-        os.dup2(stderr, 2)
-        os.close(stderr)
         filtering.stdin.close()
         # A process started in the meantime, e.g. by MPI, may still hold the pipe: the filter then runs on for it.
         with suppress(subprocess.TimeoutExpired):

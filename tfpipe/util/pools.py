@@ -2,15 +2,15 @@
 
 import os
 import signal
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from multiprocessing import parent_process
 from multiprocessing.context import ForkServerContext, ForkServerProcess
-from types import ModuleType
 from typing import Any, TypeVar
+
+from tfpipe.util.process import hidden_main
 
 # Tasks in flight per process.
 TASKS_PER_PROCESS = 4
@@ -47,33 +47,13 @@ def in_order(pool: Executor, work: Callable[[A], B], tasks: Iterable[A], ahead: 
         yield waiting.popleft().result()
 
 
-class _Main(ModuleType):
-    """The main module of this process, but for the file, from which a new process would import it."""
-
-    def __init__(self, main: ModuleType) -> None:
-        super().__init__("__main__")
-        self._main = main
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "__file__":
-            raise AttributeError(name)
-        return getattr(self._main, name)
-
-
 class _Process(ForkServerProcess):
     """A process that does not import the user's script, which without a main guard would run again in it."""
 
-    _starting = threading.Lock()
-
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
-        with _Process._starting:
-            main = sys.modules["__main__"]
-            sys.modules["__main__"] = _Main(main)
-            try:
-                return ForkServerProcess._Popen(process_obj)
-            finally:
-                sys.modules["__main__"] = main
+        with hidden_main():
+            return ForkServerProcess._Popen(process_obj)
 
 
 class _Context(ForkServerContext):

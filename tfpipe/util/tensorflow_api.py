@@ -4,7 +4,6 @@ A site's build is neither what its version says nor where pip has it. Each diffe
 have it: once tfpipe needs that version, the answer for the others goes.
 """
 
-import ctypes
 import inspect
 import os
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import tensorflow as tf
 
 from tfpipe.errors import ConfigError
 from tfpipe.requirements import REMEDY, check_version
+from tfpipe.util.process import load_for_all
 
 check_version(tf.__version__, tf.__file__)
 
@@ -47,7 +47,7 @@ def make_symbols_global() -> None:
     """
     for name in LIBRARIES:
         with suppress(OSError):  # a build may have all in one library
-            ctypes.CDLL(name, os.RTLD_NOLOAD | ctypes.RTLD_GLOBAL)
+            load_for_all(name, os.RTLD_NOLOAD)
 
 
 def unbounded_threads(wanted: bool = True) -> dict[str, bool]:

@@ -13,7 +13,7 @@ from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.split import Split, check_order
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.util.imports import load_function
+from tfpipe.util.process import load_function
 
 # Imported when they are first used: pyarrow takes as long to import as a filelist takes to read.
 KINDS = {

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 
 from tfpipe.errors import Stopped
+from tfpipe.util.process import drop_output
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ def stop_on_signals() -> Iterator[Stop]:
     def listen() -> None:
         while received := ours.recv(1):
             if received[0] == signal.SIGHUP:
-                _drop_output(terminals)
+                drop_output(*terminals)
             if received[0] in SIGNALS:
                 stop.ask(signal.Signals(received[0]))
 
@@ -98,11 +99,3 @@ def stop_on_signals() -> Iterator[Stop]:
         theirs.close()
         listener.join()
         ours.close()
-
-
-def _drop_output(numbers: list[int]) -> None:
-    """Redirects file descriptors to /dev/null: a write to a closed terminal is an error, and would end the run."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for number in numbers:
-        os.dup2(nowhere, number)
-    os.close(nowhere)

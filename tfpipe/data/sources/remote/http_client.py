@@ -4,7 +4,6 @@ import os
 import re
 import select
 import ssl
-import sys
 import threading
 import time
 from collections import deque
@@ -27,6 +26,7 @@ from tfpipe.data.sources.remote.request_errors import (
 )
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import Stamp
+from tfpipe.util.process import own_symbols
 
 REDIRECTS, NOWHERE, MOVED = 10, "about:", (b"301", b"302", b"303", b"307", b"308")
 # URLs that need no quoting.
@@ -324,16 +324,13 @@ class HttpClient:
 
 def _import_curl() -> Any:
     """Imports pycurl so that it uses its own libcurl and OpenSSL: TensorFlow exports others under the same names."""
-    flags = sys.getdlopenflags()
-    sys.setdlopenflags(flags | os.RTLD_DEEPBIND)
     try:
-        import pycurl
+        with own_symbols():
+            import pycurl
     except ImportError as error:
         raise ConfigError(
             f"http:// and https:// URLs need a package that is missing ({error}): pip install 'tfpipe[remote]'"
         ) from error
-    finally:
-        sys.setdlopenflags(flags)
     return pycurl
 
 
