@@ -51,7 +51,7 @@ class Loader(HandOut):
 
     def __init__(
         self,
-        config: Any,
+        config_or_data: Any,
         split: str = "train",
         world: World | None = None,
         device: str | Callable[[tf.Tensor], Any] | None = None,
@@ -70,7 +70,7 @@ class Loader(HandOut):
         """Loads the catalog; `start`, or the first batch taken, builds the pipeline.
 
         Args:
-            config: config, of which the `data` section is used; or any data that tfpipe.load takes.
+            config_or_data: config, of which the `data` section is used; or any data that tfpipe.load takes.
             split: "train" or "test".
             world: this process's rank and the number of ranks; by default the launcher's, by Horovod.
             device: TensorFlow's device, e.g. "GPU:0", that a thread puts the batches on, two ahead; or the function by
@@ -85,7 +85,7 @@ class Loader(HandOut):
             max_bad_fraction: share of all ranks' samples that this rank may leave out, and all of them where they meet,
                 in `state_dict`; by default `data.max_bad_fraction`.
             steps_per_epoch: batches of a training epoch; by default those in which all ranks see each crop once.
-            **keys: if `config` is none, keys of the section `data`, as tfpipe.load takes them.
+            **keys: of data, keys of the section `data`, as tfpipe.load takes them; a config has its own.
 
         Raises:
             ConfigError: a key is unknown, a filelist, a label or an annotation folder cannot be used, this rank would
@@ -94,7 +94,7 @@ class Loader(HandOut):
         """
         check_numbers(timeout_s=timeout_s, max_bad_fraction=max_bad_fraction, steps_per_epoch=steps_per_epoch)
         options = (*inspect.signature(type(self)).parameters, *inspect.signature(Loader).parameters)
-        self.config, source = described(config, split, keys, options)
+        self.config, source = described(config_or_data, split, keys, options)
         self.split, self.world = split, (world := world or World.detect())
         settings = self.config.data
         self.data = load_split(settings, split, world, source) if data is None else data.adapted(settings, world, split)

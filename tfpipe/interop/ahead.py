@@ -42,7 +42,7 @@ class AheadLoader(Loader):
     """A Loader whose thread prepares batches ahead of use; the state is that of the batch handed out last."""
 
     def __init__(
-        self, config: Any, split: str, world: World | None, processes: Processes | None, **options: Any
+        self, config_or_data: Any, split: str, world: World | None, processes: Processes | None, **options: Any
     ) -> None:
         """Loads the catalog; `options` are those of tfpipe.Loader, without OF_TENSORFLOW, and keys of `data`.
 
@@ -57,7 +57,7 @@ class AheadLoader(Loader):
         # The ranks of a `world` of another size are not the framework's processes.
         are_ranks = processes is not None and world.backend == "none" and processes.size == world.size > 1
         gather = processes.gather if processes is not None and are_ranks else None
-        super().__init__(config, split, world, gather=options.pop("gather", None) or gather, **options)
+        super().__init__(config_or_data, split, world, gather=options.pop("gather", None) or gather, **options)
         if are_ranks:
             self._compare_ranks()
 

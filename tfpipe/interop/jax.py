@@ -39,7 +39,7 @@ class Loader(AheadLoader):
 
     def __init__(
         self,
-        config: Any,
+        config_or_data: Any,
         split: str = "train",
         world: World | None = None,
         *,
@@ -50,22 +50,22 @@ class Loader(AheadLoader):
         """Loads the catalog; the first batch taken builds the pipeline.
 
         Args:
-            config: config, of which the `data` section is used; or any data that tfpipe.load takes.
+            config_or_data: config, of which the `data` section is used; or any data that tfpipe.load takes.
             split: "train" or "test".
             world: this process's rank and the number of ranks; None for JAX's processes.
             device: where the arrays are; None for JAX's default device.
             sharding: instead of a device, how a global array, of the batches of all processes, lies on the devices of
                 all, e.g. `NamedSharding(mesh, PartitionSpec("data"))`. All batches are then of the same size, and every
                 process has the same number of them: what a test pass lacks is filled up with zeros and labels of -1.
-            **options: those of tfpipe.Loader but `ready`, `named` and `marks`, and if `config` is none, keys of the
-                section `data`. `positions` are NumPy's int64 [batch, 2], of this process; a `gather` of None is JAX's.
+            **options: those of tfpipe.Loader but `ready`, `named` and `marks`, and of data, keys of the section
+                `data`. `positions` are NumPy's int64 [batch, 2], of this process; a `gather` of None is JAX's.
 
         Raises:
             ConfigError: a filelist, a label or an annotation folder cannot be used, this rank would get no crop, or the
                 number of batches of a sharded test pass is not known.
         """
         processes = Processes(jax.process_index(), jax.process_count(), _gather)
-        super().__init__(config, split, world, processes, **options)
+        super().__init__(config_or_data, split, world, processes, **options)
         if self.config.data.targets.max_boxes == "ragged":
             raise ConfigError('tfpipe.jax: JAX has no ragged arrays: data.targets.max_boxes must not be "ragged"')
         if split == "test" and sharding is not None:

@@ -47,7 +47,7 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
 
     def __init__(
         self,
-        config: Any,
+        config_or_data: Any,
         split: str = "train",
         world: World | None = None,
         *,
@@ -58,13 +58,13 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
         """Loads the catalog; the first batch taken builds the pipeline.
 
         Args:
-            config: config, of which the `data` section is used; or any data that tfpipe.load takes.
+            config_or_data: config, of which the `data` section is used; or any data that tfpipe.load takes.
             split: "train" or "test".
             world: this process's rank and the number of ranks; None for those of torch.distributed, if initialised.
             device: where the tensors are; None for the CPU.
             channels_first: as for `iterable`.
-            **options: those of tfpipe.Loader but `ready`, `named` and `marks`, and if `config` is none, keys of the
-                section `data`. `positions` are int64 [batch, 2], on the CPU; a `gather` of None is torch.distributed's.
+            **options: those of tfpipe.Loader but `ready`, `named` and `marks`, and of data, keys of the section
+                `data`. `positions` are int64 [batch, 2], on the CPU; a `gather` of None is torch.distributed's.
 
         Raises:
             ConfigError: a filelist, a label or an annotation folder cannot be used, this rank would get no crop, or
@@ -73,7 +73,7 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
         target = torch.device("cpu" if device is None else device)
         if target.type == "cuda" and target.index is None:
             target = torch.device("cuda", torch.cuda.current_device())
-        super().__init__(config, split, world, _processes(world), **options)
+        super().__init__(config_or_data, split, world, _processes(world), **options)
         self._device = target
         self._prepare_ahead(partial(_preparer, channels_first, target), 0 if target.type == "cpu" else 1)
 

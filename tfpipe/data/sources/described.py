@@ -41,7 +41,7 @@ def described(data: Any, split: str, keys: Mapping[str, Any], names: Sequence[st
     `keys` are arguments of a Loader besides those that its constructor `names`. Raises ConfigError if one is unknown,
     `data` is nothing that can be loaded, or test data does not tell its classes.
     """
-    options = [name for name in names if name not in ("config", "keys", "options")]
+    options = [name for name in names if name not in ("config_or_data", "keys", "options")]
     if isinstance(data, Config):
         if keys:
             data_keys(keys, options)
