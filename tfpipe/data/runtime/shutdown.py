@@ -61,13 +61,8 @@ def hold_at_exit(thing: Any) -> None:
 def _register_holding() -> "weakref.WeakSet[Any]":
     everything = weakref.WeakSet[Any]()
     register_exit()  # handlers run in reverse order
-    atexit.register(unless_forked(_hold_all))
+    atexit.register(unless_forked(lambda: [thing.hold() for thing in everything]))
     return everything
-
-
-def _hold_all() -> None:
-    for thing in _register_holding():
-        thing.hold()
 
 
 def _close_all() -> None:
