@@ -38,9 +38,8 @@ def load_function(name: str, key: str) -> Callable[..., Any]:
     if not (colon and module_name and function_name):
         raise ConfigError(f'{key} must be "package.module:function", received "{name}"')
     if "" not in sys.path:
-        sys.path.append(
-            ""
-        )  # last, so that it never shadows a package; it stays: a function may import more when called
+        # The current directory: last, so that it never shadows a package; for good, as a call may import more.
+        sys.path.append("")
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
