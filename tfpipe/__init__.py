@@ -54,8 +54,9 @@ def __getattr__(name: str) -> Any:
     """Imports a public name when it is first used, so that `import tfpipe` is light and starts no TensorFlow."""
     if name in _OF_TENSORFLOW:
         import_module("tfpipe.requirements").check_tensorflow()
-    if name in _MODULES:
-        return import_module(f"tfpipe.{name}")
-    if name not in _HOMES:
+    if name not in _MODULES and name not in _HOMES:
         raise AttributeError(f"module 'tfpipe' has no attribute '{name}'")
-    return getattr(import_module(_HOMES[name]), name)
+    with import_module("tfpipe.util.process").without_collections():
+        if name in _MODULES:
+            return import_module(f"tfpipe.{name}")
+        return getattr(import_module(_HOMES[name]), name)

@@ -1,5 +1,6 @@
 """What changes the process as a whole: each change is undone, and in one module."""
 
+import gc
 import os
 import re
 import signal
@@ -18,6 +19,7 @@ from tfpipe.util.process import (
     kept_handler,
     own_symbols,
     redirected,
+    without_collections,
     yield_when_idle,
 )
 
@@ -49,6 +51,35 @@ def test_output_is_redirected_and_comes_back_after_an_error(tmp_path: Path, capf
     os.write(1, b"after\n")
     assert capfd.readouterr().out == "past it\nafter\n" and (tmp_path / "log").read_text() == "inside\n"
     assert os.listdir("/proc/self/fd") == opened
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_garbage_is_collected_as_before_after_imports(collects: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if collects else gc.disable)()
+        with pytest.raises(Fault), without_collections():
+            with without_collections():
+                pass
+            assert not gc.isenabled()
+            raise Fault
+        assert gc.isenabled() == collects
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+def test_nothing_is_collected_while_a_door_imports() -> None:
+    code = (
+        "import gc, sys\n"
+        "seen = []\n"
+        "class Watch:\n"
+        "    def find_spec(self, name, *rest): seen.append((name, gc.isenabled()))\n"
+        "import tfpipe, tfpipe.util.process\n"
+        "sys.meta_path.insert(0, Watch())\n"
+        "tfpipe.load_config\n"
+        "assert ('tfpipe.config', False) in seen and gc.isenabled(), seen\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 def test_dropped_output_stays_away() -> None:

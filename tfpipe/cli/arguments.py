@@ -4,8 +4,9 @@ import argparse
 import json
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tfpipe.requirements import check_keras, check_tensorflow
 from tfpipe.util.atomic_write import writing
 from tfpipe.util.console import without_chatter
 from tfpipe.util.json_text import to_json
+from tfpipe.util.process import load_triton, without_collections
 from tfpipe.util.retry import retried
 
 Arguments = argparse._ActionsContainer
@@ -200,14 +202,18 @@ def launched_world(facts: Mapping[str, Any] | None = None) -> World:
     return world
 
 
-def quiet_tensorflow(args: argparse.Namespace) -> AbstractContextManager[None]:
-    """Returns a context that removes TensorFlow's start-up messages from stderr, except with --debug.
+@contextmanager
+def quiet_tensorflow(args: argparse.Namespace) -> Iterator[None]:
+    """Imports TensorFlow, and removes its start-up messages from stderr inside `with`, except with --debug.
 
     Raises ConfigError if there is no TensorFlow that can be used.
     """
     check_tensorflow()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    return nullcontext() if args.debug else without_chatter()
+    with nullcontext() if args.debug else without_chatter():
+        with without_collections():
+            import_module("tensorflow")
+        yield
 
 
 def choose_backend() -> str:
@@ -222,8 +228,6 @@ def choose_backend() -> str:
     if find_spec(name) is None:
         raise ConfigError(f"KERAS_BACKEND={name} needs the package {name}, which is not installed")
     if name == "torch":
-        from tfpipe.util.process import load_triton
-
         load_triton()
     return name
 

@@ -11,6 +11,7 @@ from tfpipe.collectives.launch import find_launch
 from tfpipe.config import Config
 from tfpipe.distributed import RUNS, Choice, World
 from tfpipe.errors import ConfigError
+from tfpipe.util.process import without_collections
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,11 +80,12 @@ def run(args: argparse.Namespace) -> None:
     with cli.quiet_tensorflow(args):
         folder = RUNS if args.logdir is None else args.logdir.absolute().parent
         world = World.detect(args.horovod, choose_collectives(config, backend, args.horovod), folder)
-        from tfpipe.training import loop
-        from tfpipe.training.checkpointing.start import choose_run_dir, run_lock
-        from tfpipe.training.devices import configure_devices
-        from tfpipe.training.monitor.metrics import end_run, recorded_failures
-        from tfpipe.training.monitor.peers import watch_peers
+        with without_collections():
+            from tfpipe.training import loop
+            from tfpipe.training.checkpointing.start import choose_run_dir, run_lock
+            from tfpipe.training.devices import configure_devices
+            from tfpipe.training.monitor.metrics import end_run, recorded_failures
+            from tfpipe.training.monitor.peers import watch_peers
 
         configure_devices(world, args.interop, args.intraop)
         # Before anything that depends on them. Horovod's collectives start TensorFlow, which is then configured.
