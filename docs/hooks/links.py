@@ -16,7 +16,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = "docs/"
 OUTSIDE = (
-    *("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "jobs/README.md"),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "jobs/README.md"),
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "profiles").glob("*.md")),
 )
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)

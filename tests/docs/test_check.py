@@ -3,12 +3,13 @@
 import json
 import os
 import shutil
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from tests.support.commands import ROOT
-from tests.support.documents import blocks
+from tests.support.documents import COLUMNS, blocks
 from tests.support.images import encoded, picture
 from tfpipe.cli import main
 
@@ -43,7 +44,8 @@ def test_what_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(words) == 1
     printed = capsys.readouterr()
     lines = [*printed.out.splitlines(), printed.err.splitlines()[-1]]
-    assert [line.replace(f"{tmp_path}/", "") for line in lines] == shown
+    lines = [line.replace(f"{tmp_path}/", "") for line in lines]
+    assert [part for line in lines for part in textwrap.wrap(line, COLUMNS)] == shown
     assert main([word for word in words if word != "--strict"]) == 0
 
 

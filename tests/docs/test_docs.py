@@ -17,7 +17,7 @@ import pytest
 
 from docs.hooks.keys import anchor, markdown, shared_keys
 from tests.support.commands import ROOT
-from tests.support.documents import FENCE, blocks, lines
+from tests.support.documents import COLUMNS, FENCE, blocks, lines
 from tests.support.runs import read_lines
 from tests.support.sample import SampleData
 from tfpipe.cli import program
@@ -102,6 +102,12 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert linked.is_relative_to(ROOT), f"{path.name}: {target} is outside the repository"
         if fragment and linked.suffix == ".md":
             assert fragment in anchors(linked), f"{path.name}: {target}: there are {sorted(anchors(linked))}"
+
+
+@by_name
+def test_no_block_of_code_has_too_many_columns(path: Path) -> None:
+    shown = [line for _, _, block in FENCE.findall(path.read_text()) for line in block.splitlines()]
+    assert [line for line in shown if len(line) > COLUMNS] == []
 
 
 @by_name

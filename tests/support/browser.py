@@ -35,10 +35,19 @@ for (const svg of figures) {
     }
   });
 }
-for (const code of document.querySelectorAll("td:first-child code")) {
-  const lines = new Set([...code.getClientRects()].map(line => Math.round(line.top)));
-  if (lines.size > 1 && !code.textContent.trim().includes(" ")) problems.push(`"${code.textContent}" breaks`);
+for (const code of document.querySelectorAll("td code, th code")) {
+  const texts = document.createTreeWalker(code, NodeFilter.SHOW_TEXT), range = document.createRange();
+  for (let text; text = texts.nextNode();)
+    for (const word of text.data.matchAll(/\\S+/g)) {
+      range.setStart(text, word.index);
+      range.setEnd(text, word.index + word[0].length);
+      if (new Set([...range.getClientRects()].map(line => Math.round(line.top))).size > 1)
+        problems.push(`"${word[0]}" breaks`);
+    }
 }
+if (innerWidth >= 1300)
+  for (const code of document.querySelectorAll("pre > code"))
+    if (code.scrollWidth > code.clientWidth + 1) problems.push(`"${code.textContent.slice(0, 40)}..." is cut off`);
 if (document.documentElement.scrollWidth > innerWidth + 1)
   problems.push(`the page is ${document.documentElement.scrollWidth} pixels wide in ${innerWidth}`);
 const seen = {problems, figures: figures.length, back, dark: matchMedia("(prefers-color-scheme: dark)").matches};

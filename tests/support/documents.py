@@ -16,6 +16,9 @@ from tests.support.server import Server
 
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
+# Of a block of code: as many are seen in a window of 1,300 pixels, as tests/docs/test_site.py looks.
+COLUMNS = 120
+
 WAIT_S = 300
 
 # What a test cannot run, and why.
