@@ -16,14 +16,18 @@ import numpy as np
 import pytest
 
 from docs.hooks.keys import anchor, markdown, shared_keys
+from tests.support import source_matrix, tool_matrix
 from tests.support.commands import ROOT
 from tests.support.documents import COLUMNS, FENCE, blocks, lines
 from tests.support.runs import read_lines
 from tests.support.sample import SampleData
 from tfpipe.cli import program
 from tfpipe.config import Config, load_config
+from tfpipe.config.augment import STEPS
 from tfpipe.config.messages import known_paths
+from tfpipe.config.targets import KINDS
 from tfpipe.data.catalog.index import ODD, SCHEMA
+from tfpipe.data.sources import registry
 from tfpipe.errors import ConfigError
 
 DOCUMENTS = [
@@ -222,6 +226,24 @@ def test_mistakes_are_found(tmp_path: Path) -> None:
     )
     found = [mistake for words in commands(path) for mistake in mistakes(words)]
     assert sorted(found) == ["bench has no --satges", "no such subcommand: idnex", "train has no --reusme"]
+
+
+def test_what_one_more_touches_is_there() -> None:
+    cells = re.findall(r"^\| (`.*?) \|", (ROOT / "docs/one-more.md").read_text(), re.MULTILINE)
+    paths = [path for cell in cells for path in re.findall(r"`(.*?)`", cell) if "NAME" not in path]
+    assert len(paths) > 20 and [path for path in paths if not (ROOT / path).is_file()] == []
+
+
+def test_one_more_of_each_is_missed_where_it_is_not() -> None:
+    """As docs/one-more.md says, of what no other test misses."""
+    picture, draws = (
+        (ROOT / path).read_text() for path in ("profiles/augment_picture.py", "tests/data/images/test_augment.py")
+    )
+    assert [step.__name__ for step in STEPS if f'    "{step.__name__}": {{' not in picture] == []
+    assert [step.__name__ for step in STEPS if not step.operation and f'"{step.__name__}"' not in draws] == []
+    assert [kind for kind in KINDS if f'| `"{kind}"` |' not in (ROOT / "docs/targets.md").read_text()] == []
+    names = {**source_matrix.KINDS, "original": "packed"}
+    assert {names.get(source, source) for source in tool_matrix.SOURCES} >= registry.KINDS.keys()
 
 
 def test_the_configs_reference_is_fresh() -> None:
