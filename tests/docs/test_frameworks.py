@@ -13,7 +13,7 @@ from tests.support.documents import blocks
 from tests.support.sample import SampleData
 from tfpipe import load_config
 
-TORCH, JAX, TORCHDATA, LIGHTNING, ORBAX = blocks(ROOT / "docs/frameworks.md", "python")
+TORCH, JAX, TORCHDATA, LIGHTNING, ACCELERATE, TRANSFORMERS, ORBAX = blocks(ROOT / "docs/frameworks.md", "python")
 
 
 @pytest.fixture
@@ -66,3 +66,16 @@ def test_lightning(folder: Path) -> None:
     """The checkpoint is amid an epoch, and the second fit goes into the next one."""
     names = run(LIGHTNING)
     assert names["first"] + names["second"] == places(12)
+
+
+@pytest.mark.full("importing accelerate takes seconds; the state is torch.Loader's")
+def test_accelerate(folder: Path) -> None:
+    """The second run resumes the first one's checkpoint."""
+    pytest.importorskip("accelerate")
+    assert run(ACCELERATE)["seen"] + run(ACCELERATE)["seen"] == places(10)
+
+
+@pytest.mark.full("importing transformers takes seconds; the state is torch.Loader's")
+def test_transformers(folder: Path) -> None:
+    pytest.importorskip("transformers")
+    assert run(TRANSFORMERS)["seen"] == places(12)
