@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from docs.hooks.keys import anchor, markdown, shared_keys
+from docs.hooks.tables import on_page_content
 from tests.support import source_matrix, tool_matrix
 from tests.support.commands import ROOT
 from tests.support.documents import COLUMNS, FENCE, blocks, lines
@@ -42,6 +43,8 @@ PROGRAM = re.compile(r"(?:^|[\s/])(tfpipe|train\.py)(?=\s|$)")
 # What a key of `data` cannot be without, which the text around it says.
 WITH = {"label_source": {"classes": ["cat", "dog"]}}
 PROFILE = re.compile(r"python\S* (profiles/\S+\.py.*)")
+
+STYLE, SITE = ((ROOT / path).read_text() for path in ("docs/assets/site.css", "mkdocs.yml"))
 
 by_name = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
@@ -112,6 +115,19 @@ def test_links_lead_somewhere(path: Path) -> None:
 def test_no_block_of_code_has_too_many_columns(path: Path) -> None:
     shown = [line for _, _, block in FENCE.findall(path.read_text()) for line in block.splitlines()]
     assert [line for line in shown if len(line) > COLUMNS] == []
+
+
+def test_what_makes_room_for_the_columns_of_code_is_set() -> None:
+    """tests/docs/test_site.py looks at pages, where there is Chromium."""
+    assert "toc.integrate" in SITE and "pre > code { font-size: 0.66rem; }" in STYLE
+
+
+def test_each_word_of_code_in_a_table_stays_in_one_piece() -> None:
+    page = "<p><code>a-b c</code></p><table><tr><td><code>tfpipe --x-y</code></td></tr></table>"
+    words = "<span>tfpipe</span> <span>--x-y</span>"
+    assert on_page_content(page) == page.replace("tfpipe --x-y", words)
+    assert ":is(td, th) code span { white-space: nowrap; }" in STYLE
+    assert "docs/hooks/tables.py" in SITE
 
 
 @by_name

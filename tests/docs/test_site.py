@@ -13,14 +13,12 @@ from typing import Any
 
 import pytest
 
-from docs.hooks.tables import on_page_content
 from tests.support.browser import look
 from tests.support.commands import ROOT
 
 # As in mkdocs-material's search, a word in a title counts far more than one in the text.
 TITLE = 1000
 FIRST = 5
-STYLE, SETTINGS = ((ROOT / path).read_text() for path in ("docs/assets/site.css", "mkdocs.yml"))
 
 
 @pytest.fixture(scope="module")
@@ -43,20 +41,8 @@ def sections(site: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("width", [500, 1300])
 def test_no_page_is_too_wide_and_no_code_breaks_within_its_words_or_is_cut(site: Path, width: int) -> None:
-    for name in ("", "api/", "config/", "data/", "formats/", "keys/", "one-more/", "profiles/training/", "training/"):
+    for name in ("", "api/", "config/", "data/", "formats/", "keys/", "one-more/", "sources/", "training/"):
         assert look(site / f"{name}index.html", width).problems == [], name
-
-
-def test_what_makes_room_for_the_columns_of_code_is_set() -> None:
-    assert "toc.integrate" in SETTINGS and "pre > code { font-size: 0.66rem; }" in STYLE
-
-
-def test_each_word_of_code_in_a_table_stays_in_one_piece() -> None:
-    page = "<p><code>a-b c</code></p><table><tr><td><code>tfpipe --x-y</code></td></tr></table>"
-    words = "<span>tfpipe</span> <span>--x-y</span>"
-    assert on_page_content(page) == page.replace("tfpipe --x-y", words)
-    assert ":is(td, th) code span { white-space: nowrap; }" in STYLE
-    assert "docs/hooks/tables.py" in SETTINGS
 
 
 def words(text: str) -> Counter[str]:
