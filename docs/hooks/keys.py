@@ -12,8 +12,9 @@ HEAD = """\
 <!-- Made by `python docs/hooks/keys.py > docs/config.md`: change the docstrings in tfpipe/config/ instead. -->
 
 A config is a JSON file that needs one key: `data.train_filelist`, or `data.source` in its place. Relative paths are
-relative to the file. `tfpipe config -c FILE` prints a config with all defaults; `tfpipe config --schema` prints the
-JSON schema that editors complete from.
+relative to the file. In paths and URLs, `~` is the home folder, `$NAME` or `${NAME}` a variable, which must be set, and
+`$$` a `$`. `tfpipe config -c FILE` prints a config with all defaults; `tfpipe config --schema` prints the JSON schema
+that editors complete from.
 
 `--set data.batch_size=64` changes a key for one run; a later `--set` of the same key wins. A value is JSON, or a text
 without quotes: `--set data.cache=/disk`, `--set data.cache=null`, `--set 'data.classes=["cat", "dog"]'`. None, True and

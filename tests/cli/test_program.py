@@ -183,6 +183,18 @@ def test_config_prints_the_resolved_config_and_the_schema(
     assert tfpipe_command("config").code == 2
 
 
+def test_paths_of_arguments_have_variables_and_a_home(
+    tmp_path: Path, tfpipe_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "$c.json").write_text('{"data": {"train_filelist": "$HOME/a.txt"}}')
+    done = [tfpipe_command("config", "-c", path) for path in ("~/$$c.json", "${HOME}/$$c.json")]
+    assert [json.loads(each.out)["data"]["train_filelist"] for each in done] == [f"{tmp_path}/a.txt"] * 2
+    unknown = tfpipe_command("config", "-c", "$NO_SUCH/c.json")
+    assert unknown.code == 2 and "argument -c/--config: received" in unknown.err
+    assert "the variable NO_SUCH is not set" in unknown.err
+
+
 def test_sample_and_filelist_make_what_training_needs(tmp_path: Path, tfpipe_command: Command) -> None:
     done = tfpipe_command("sample", tmp_path / "s", "--images", "16", "--val", "8", "--scale", "0.1")
     assert done.code == 0 and "16 training images" in done.out and "8 validation images" in done.out

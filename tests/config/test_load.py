@@ -22,6 +22,7 @@ from tfpipe import config as config_module
 from tfpipe.config import Config, DataConfig, load_config, make_config
 from tfpipe.config.messages import ELSEWHERE, explain, known_paths
 from tfpipe.config.model import resize_of_weights
+from tfpipe.data.sources.recognize import recognized
 from tfpipe.errors import ConfigError
 from tfpipe.native import core
 
@@ -118,9 +119,64 @@ def test_a_byte_order_mark_is_no_error(load):
     assert load(f"\ufeff{json.dumps(with_data())}") == load(with_data())
 
 
-def test_home_is_expanded(load, monkeypatch):
+@pytest.mark.parametrize("text", ["~/a.txt", "$HOME/a.txt", "${HOME}/a.txt", "/home/${USER}/a.txt"])
+def test_home_and_variables_are_expanded(load, monkeypatch, text):
     monkeypatch.setenv("HOME", "/home/someone")
-    assert load({"data": {"train_filelist": "~/a.txt"}}).data.train_filelist == Path("/home/someone/a.txt")
+    monkeypatch.setenv("USER", "someone")
+    assert load({"data": {"train_filelist": text}}).data.train_filelist == Path("/home/someone/a.txt")
+    assert make_config(with_data(), [f"data.cache={text}"]).data.cache == Path("/home/someone/a.txt")
+
+
+PARTS = st.lists(
+    st.sampled_from([("$$", "$"), ("${a}", "$x~"), ("$a/", "$x~/"), *((letter,) * 2 for letter in "ax/~.{} ")])
+)
+
+
+@given(PARTS)
+def test_a_text_of_a_path_has_one_meaning(parts):
+    """$NAME is a variable and $$ a $, in paths and URLs; a Path is what it says; all are the same when read again."""
+    text, meaning = ("".join(part[number] for part in parts) for number in (0, 1))
+    source = {"kind": "table", "path": f"s3://a/{text}/b", "images": f"/a/{text}"}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("a", "$x~")
+        data = {"source": source if " " not in text else None, "cache": f"/a/{text}", "index": Path(f"/a/{meaning}")}
+        config = make_config({"data": {"train_filelist": None if data["source"] else "a.txt", **data}})
+    assert config.data.cache == config.data.index == Path(f"/a/{meaning}").resolve()
+    if config.data.source is not None:
+        assert config.data.source.path == f"s3://a/{meaning}/b" and config.data.source.images == config.data.cache
+    assert Config.model_validate_json(config.model_dump_json()) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("$NONE/a", "the variable NONE is not set, or is empty"),
+        ("s3://${NONE}/a", "the variable NONE is not set, or is empty"),
+        ("/a/$EMPTY/b", "the variable EMPTY is not set, or is empty"),
+        ("/a/b$", "a $ is not followed by the name of a variable"),
+        ("/a/${EMPTY", "a $ is not followed by the name of a variable"),
+    ],
+)
+def test_a_path_with_an_unknown_variable_is_refused(complain, monkeypatch, text, problem):
+    monkeypatch.setenv("EMPTY", "")
+    _, line = complain({"data": {"source": {"kind": "table", "path": text}}})
+    assert line.startswith(f'data.source.path: received "{text}", and {problem}; accepted: ')
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        recognized(text, "train")
+
+
+def test_a_recognised_path_is_expanded_once(tmp_path, monkeypatch):
+    (tmp_path / "$HERE").mkdir()
+    (tmp_path / "$HERE/a.txt").touch()
+    monkeypatch.setenv("HERE", str(tmp_path))
+    for path in ("$HERE/$$HERE/a.txt", tmp_path / "$HERE/a.txt"):
+        config = make_config({"data": recognized(path, "train")})
+        assert config.data.train_filelist == tmp_path / "$HERE/a.txt"
+
+
+def test_the_home_of_an_unknown_user_is_refused(complain):
+    _, line = complain(with_data(cache="~nobody-has-this-name/a"))
+    assert line.startswith('data.cache: received "~nobody-has-this-name/a"; accepted: ~ of a user')
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any
 from tfpipe.collectives.launch import find_launch
 from tfpipe.config import Config, DataConfig, load_config
 from tfpipe.config.model import shared_settings
+from tfpipe.config.section import user_path
 from tfpipe.data.runtime.tracing import Window
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, masked
@@ -33,7 +34,7 @@ CONFIG = "config.json"
 
 def add_config(arguments: Arguments) -> None:
     """Adds -c and --set, which `read_config` reads."""
-    arguments.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the JSON config")
+    arguments.add_argument("-c", "--config", type=path, required=True, metavar="FILE", help="the JSON config")
     add_set(arguments)
 
 
@@ -68,20 +69,27 @@ def read_sized(args: argparse.Namespace, overrides: Sequence[str] = ()) -> Confi
     return read_config(args, overrides).at(args.epoch)
 
 
-def folder(text: str) -> Path:
-    """Returns the folder at a path; raises ArgumentTypeError for a URL, of which Path would make a local folder."""
-    if "://" in text:
-        raise argparse.ArgumentTypeError(f"{masked(text)} is a URL: give a folder of a file system")
-    return Path(text)
+def path(text: str) -> Path:
+    """Returns the path that an argument gives, with its variables and ~ expanded.
+
+    Raises ArgumentTypeError if one is not known, and for a URL, of which Path would make a local folder.
+    """
+    try:
+        given = user_path(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if isinstance(given, str):
+        raise argparse.ArgumentTypeError(f"{masked(given)} is a URL: give a path of a file system")
+    return given
 
 
 def output(text: str) -> Path:
     """Returns the path of a file to write; raises ArgumentTypeError, before any work, if its folder is not there."""
-    path = Path(text)
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        reason = "it is a folder" if path.is_dir() else f"there is no folder {path.absolute().parent}; make it first"
+    file = path(text)
+    if file.is_dir() or not file.absolute().parent.is_dir():
+        reason = "it is a folder" if file.is_dir() else f"there is no folder {file.absolute().parent}; make it first"
         raise argparse.ArgumentTypeError(f"cannot write {text}: {reason}")
-    return path
+    return file
 
 
 def add_split(arguments: Arguments, default: str = "train") -> None:
@@ -235,10 +243,10 @@ def choose_backend() -> str:
 def add_model(arguments: argparse.ArgumentParser) -> None:
     """Adds --model, -c and --set, which `read_trained` reads."""
     arguments.add_argument(
-        "-m", "--model", type=Path, required=True, metavar="FILE", help="the model, e.g. runs/x/model.keras"
+        "-m", "--model", type=path, required=True, metavar="FILE", help="the model, e.g. runs/x/model.keras"
     )
     arguments.add_argument(
-        "-c", "--config", type=Path, metavar="FILE", help="the JSON config [config.json next to the model]"
+        "-c", "--config", type=path, metavar="FILE", help="the JSON config [config.json next to the model]"
     )
     add_set(arguments)
 

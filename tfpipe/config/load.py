@@ -13,6 +13,7 @@ from tfpipe.config.data import DataConfig, unused
 from tfpipe.config.data_source import SourceConfig
 from tfpipe.config.messages import ELSEWHERE, explain, known_paths, shown
 from tfpipe.config.model import Config
+from tfpipe.config.section import literal
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import read_text
 
@@ -58,7 +59,8 @@ def make_config(sections: Mapping[str, Any], overrides: Sequence[str] = (), base
     """Makes a config from a dict with the same keys, defaults and errors as a JSON file.
 
     Args:
-        sections: the config, e.g. {"data": {"train_filelist": "train.txt"}}; paths may be strings or Paths.
+        sections: the config, e.g. {"data": {"train_filelist": "train.txt"}}; a text of a path is
+            expanded, a Path is not.
         overrides: as load_config takes them.
         base: folder that relative paths are resolved against.
 
@@ -131,7 +133,7 @@ def _parse(text: str, name: str) -> Any:
 
 def _as_json(value: Any) -> Any:
     if isinstance(value, Path):
-        return str(value)
+        return literal(value)
     raise TypeError(f"{value!r} is neither a number, a text, a list, a dict, a Path nor None")
 
 

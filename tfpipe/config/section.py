@@ -1,17 +1,54 @@
 """The base of all sections, and the types of values that several of them share."""
 
 import json
+import os
 from pathlib import Path
+from string import Template
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationInfo
 
 from tfpipe.errors import LOGIN
 
 
+def user_path(path: str | os.PathLike[str]) -> Path | str:
+    """Returns the path that a user gave, or the URL: a text's variables are expanded, and ~ is the home folder.
+
+    Raises ValueError if a variable or a user is not known.
+    """
+    text = _expanded(path)
+    if isinstance(text, str) and "://" in text:
+        return text
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f'received "{path}"; accepted: ~ of a user with a home folder') from error
+
+
+def literal(value: Any) -> Any:
+    """Returns a path or URL as a text of a config that stands for it; anything else as it is."""
+    return str(value).replace("$", "$$") if isinstance(value, str | Path) else value
+
+
+def _expanded(value: Any) -> Any:
+    """Returns a text with the values of its variables, $NAME or ${NAME}, and $ for $$; anything else as it is.
+
+    Raises ValueError if a variable is not set, or is empty, with which the path would be another one.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        return Template(value).substitute({name: text for name, text in os.environ.items() if text})
+    except KeyError as error:
+        problem = f"the variable {error.args[0]} is not set, or is empty"
+    except ValueError:
+        problem = "a $ is not followed by the name of a variable"
+    raise ValueError(f'received "{value}", and {problem}; accepted: $NAME or ${{NAME}}, and $$ for a $ of a name')
+
+
 def _beside_config(path: Path, info: ValidationInfo) -> Path:
     base: Path = (info.context or {}).get("base", Path())
-    return (base / path.expanduser()).resolve()
+    return (base / user_path(path)).resolve()
 
 
 class Form(NamedTuple):
@@ -22,6 +59,7 @@ class Form(NamedTuple):
 
 
 def _local(value: Any) -> Any:
+    value = _expanded(value)
     if isinstance(value, str):
         check_login(value)
     if isinstance(value, str) and "://" in value:
@@ -68,10 +106,12 @@ def square(size: Any) -> Any:
 
 
 NETRC = 'put them into ~/.netrc, and set data.remote.options to {"client_kwargs": {"trust_env": true}}'
+AS_TEXT = PlainSerializer(literal, when_used="json")
 # A URL of any scheme that fsspec has; the package of the scheme may be missing.
-Url = Annotated[str, Field(pattern=r"^[a-z][a-z0-9+.-]*://\S+$"), AfterValidator(_without_login)]
+SCHEME = Field(pattern=r"^[a-z][a-z0-9+.-]*://\S+$")
+Url = Annotated[str, SCHEME, BeforeValidator(_expanded), AfterValidator(_without_login), AS_TEXT]
 # A relative path is resolved against the config file's folder.
-ConfigPath = Annotated[Path, BeforeValidator(_local), AfterValidator(_beside_config)]
+ConfigPath = Annotated[Path, BeforeValidator(_local), AfterValidator(_beside_config), AS_TEXT]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 CropSide = Annotated[int, Field(gt=0, le=65_500)]  # a JPEG's largest side
 # Height and width of crops.

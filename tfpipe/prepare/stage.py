@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tfpipe.config import DataConfig
+from tfpipe.config.section import literal
 from tfpipe.data.catalog.filelist import index_path, read_filelist, write_filelist
 from tfpipe.data.catalog.layout import find_layout
 from tfpipe.data.catalog.load import reads_boxes
@@ -182,7 +183,7 @@ def _write_lists(config: DataConfig, split: str, plan: StagePlan, out: Path) -> 
 
 
 def _overrides(config: DataConfig, plans: dict[str, StagePlan], out: Path) -> list[str]:
-    overrides = [f"data.{split}_filelist={out / LISTS[split]}" for split in plans]
+    overrides = [f"data.{split}_filelist={literal(out / LISTS[split])}" for split in plans]
     if config.index is not None:
         overrides.append("data.index=null")
     # Training would look for the XMLs of a list, unlike those of a folder.

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to write")
     cli.add_json(group, "all raw numbers")
     cli.add_profile(group, "batches of the pipeline alone")
-    group.add_argument("-l", "--logdir", type=Path, metavar="DIR", help="the trace's directory [runs/bench-NAME-TIME]")
+    group.add_argument("-l", "--logdir", type=cli.path, metavar="DIR", help="the trace's folder [runs/bench-NAME-TIME]")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tfpipe.cli import arguments as cli
 from tfpipe.config.model import resize_of_weights
+from tfpipe.config.section import literal
 from tfpipe.errors import ConfigError, TfpipeError
 
 
@@ -17,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_split(parser)
     parser.add_argument(
         "--fix-list",
-        type=Path,
+        type=cli.path,
         metavar="OUT",
         help="write a clean list to OUT: without files that would stop training, each path once",
     )
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
         print(f"{args.fix_list}: {len(results[0].catalog) - dropped} lines, {dropped} left out")
         if Path(results[0].place).is_dir() and not results[0].reads_xmls:
             # Training would look for the XMLs of a list, unlike those of a folder.
-            print(cli.trained_from([f"data.{args.split}_filelist={args.fix_list}", "data.annotations=none"]))
+            print(cli.trained_from([f"data.{args.split}_filelist={literal(args.fix_list)}", "data.annotations=none"]))
     if (problem := conclusion(results)) is not None:
         advised = isinstance(source, Files) and args.fix_list is None
         fix = "; --fix-list OUT writes a list without what stops training" if advised else ""

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from pathlib import Path
 
 from tfpipe.cli import arguments as cli
 from tfpipe.config import Config
@@ -12,7 +11,7 @@ USED_BY: dict[str, tuple[str, ...]] = {"schema": ()}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group(required=True)
-    group.add_argument("-c", "--config", type=Path, metavar="FILE", help="print this JSON config")
+    group.add_argument("-c", "--config", type=cli.path, metavar="FILE", help="print this JSON config")
     group.add_argument("--schema", action="store_true", help="print the JSON schema of all configs")
     cli.add_set(parser)
 

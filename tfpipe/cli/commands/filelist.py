@@ -1,13 +1,14 @@
 """Writes the filelists of an ILSVRC or Pascal VOC tree, or of class folders."""
 
 import argparse
-from pathlib import Path
+
+from tfpipe.cli import arguments as cli
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("root", type=Path, metavar="ROOT", help="an ILSVRC or a Pascal VOC tree, or class folders")
+    parser.add_argument("root", type=cli.path, metavar="ROOT", help="an ILSVRC or a Pascal VOC tree, or class folders")
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="folder to write train.txt, val.txt ... to"
+        "--out", type=cli.path, required=True, metavar="DIR", help="folder to write train.txt, val.txt ... to"
     )
 
 

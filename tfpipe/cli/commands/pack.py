@@ -4,7 +4,6 @@ Under mpirun or srun, all ranks share the work.
 """
 
 import argparse
-from pathlib import Path
 
 from tfpipe.cli import arguments as cli
 from tfpipe.errors import ConfigError
@@ -14,12 +13,12 @@ USED_BY: dict[str, tuple[str, ...]] = {"verify": ()}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     origin = parser.add_mutually_exclusive_group(required=True)
-    origin.add_argument("-c", "--config", type=Path, metavar="FILE", help="the JSON config")
+    origin.add_argument("-c", "--config", type=cli.path, metavar="FILE", help="the JSON config")
     origin.add_argument(
-        "--verify", type=cli.folder, metavar="DIR", help="check the packed data in DIR against its checksums"
+        "--verify", type=cli.path, metavar="DIR", help="check the packed data in DIR against its checksums"
     )
     cli.add_set(parser)
-    parser.add_argument("--out", type=cli.folder, metavar="DIR", help="folder to write to; an interrupted pack resumes")
+    parser.add_argument("--out", type=cli.path, metavar="DIR", help="folder to write to; an interrupted pack resumes")
     parser.add_argument(
         "--kind",
         choices=("original", "coefficients", "crops", "raw"),

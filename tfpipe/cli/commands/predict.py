@@ -4,7 +4,6 @@ Under mpirun each rank takes its share of the images.
 """
 
 import argparse
-from pathlib import Path
 
 from tfpipe.cli import arguments as cli
 
@@ -13,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "inputs",
         nargs="*",
-        type=Path,
+        type=cli.path,
         metavar="IMAGES",
         help="filelists, folders or images, which are used whole [the config's test data]",
     )

@@ -1,7 +1,6 @@
 """Names the bottleneck of a run from its metrics and its trace, or compares runs."""
 
 import argparse
-from pathlib import Path
 
 from tfpipe.cli import arguments as cli
 from tfpipe.errors import ConfigError
@@ -9,7 +8,7 @@ from tfpipe.util.files import near
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directory of a run, or of bench --profile")
+    parser.add_argument("runs", nargs="+", type=cli.path, metavar="RUN", help="folder of a run, or of bench --profile")
     outputs = {
         "--json": "all numbers to OUT",
         "--html": "one page to OUT, which needs no network: the verdict on a run, slowest batches, figures, config",

@@ -3,7 +3,6 @@
 import argparse
 import json
 from functools import partial
-from pathlib import Path
 from typing import cast
 
 from tfpipe.cli import arguments as cli
@@ -20,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-n", "--nsteps", type=cli.whole(1), metavar="N", help="train a single epoch of N steps")
 
     group = parser.add_argument_group("where the run is kept, and how it continues")
-    group.add_argument("-l", "--logdir", type=Path, metavar="DIR", help="the run's directory [runs/NAME-TIME]")
+    group.add_argument("-l", "--logdir", type=cli.path, metavar="DIR", help="the run's directory [runs/NAME-TIME]")
     group.add_argument(
         "--resume",
         nargs="?",

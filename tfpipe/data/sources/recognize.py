@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tfpipe.config.section import literal, user_path
 from tfpipe.data.annotations import yolo
 from tfpipe.data.catalog.class_folders import SUFFIXES, has_image
 from tfpipe.data.catalog.layout import LAYOUTS
@@ -46,14 +47,18 @@ def recognized(path: str | os.PathLike[str], split: str, *, labelled: bool = Fal
     """
     if "\0" in os.fspath(path):
         raise ConfigError(f"the path {os.fspath(path)!a} {fault(os.fspath(path))}; {ACCEPTED}")
+    try:
+        path = user_path(path)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     if isinstance(path, str) and is_url(path):
         kinds = {".tar": "webdataset", ".json": "coco", **dict.fromkeys(TABLES, "table")}
         kinds |= dict.fromkeys(RECORDS, "tfrecord")
         other = "tfrecord" if "-of-" in path.rpartition("/")[2] else "packed"
-        return _source(kinds.get(os.path.splitext(path)[1].lower(), other), path)
+        return _source(kinds.get(os.path.splitext(path)[1].lower(), other), literal(path))
     if isinstance(path, str) and is_url(path.lower()):
         raise ConfigError(f"{path}: write the URL's scheme in small letters, {path.partition('://')[0].lower()}://")
-    path = Path(path).expanduser()
+    path = Path(path)
     if path.is_dir():
         return _folder(path, split, labelled)
     if not path.exists():

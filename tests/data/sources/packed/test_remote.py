@@ -193,7 +193,7 @@ def test_no_url_becomes_a_local_path(url: str, capsys: pytest.CaptureFixture[str
     for command in (["stage", "-c", "c.json", "--out", url], ["pack", "--verify", url]):
         with pytest.raises(SystemExit):
             main(command)
-        assert "is a URL: give a folder of a file system" in capsys.readouterr().err
+        assert "is a URL: give a path of a file system" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="a user or a password"):
         make_config({"data": {"source": {"kind": "packed", "path": "https://me:secret@host/packed"}}})
 
