@@ -134,12 +134,14 @@ $(VENV)/.created:
 # A newer source of the decoder in C builds it again.
 PACKAGE := pyproject.toml setup.py tfpipe/native/version.py $(wildcard tfpipe/native/*.[ch] tfpipe/native/*/*.[ch])
 
-# Installs $(1), about $(2) MB once unpacked, and says how far it is.
+# Installs $(1), $(2) MB in a new $(VENV), and says after 15, 30, 60 s ... how far it is. Make itself says the first line:
+# to a shell, the > of a version would name a file.
 define install
-	@echo "installing into $(VENV), about $(2) MB: $(1)"
-	@$(PIP) $(1) & pid=$$!; seconds=0; \
+	$(info installing into $(VENV), which grows by up to $(2) MB: $(1))
+	@$(PIP) $(1) & pid=$$!; seconds=0; next=15; \
 	while kill -0 $$pid 2>/dev/null; do sleep 1; seconds=$$((seconds + 1)); \
-	  [ $$((seconds % 15)) != 0 ] || echo "  $$seconds s: $(VENV) has $$(du -sm $(VENV) | cut -f 1) MB"; done; wait $$pid
+	  [ $$seconds -lt $$next ] || { next=$$((2 * next)); \
+	  echo "  $$seconds s: $(VENV) has $$(du -sm $(VENV) | cut -f 1) MB"; }; done; wait $$pid
 endef
 
 $(VENV)/.installed: $(PACKAGE) | $(VENV)/.created

@@ -1,9 +1,11 @@
-"""CONTRIBUTING.md and .pre-commit-config.yaml: their commands are those of the Makefile."""
+"""CONTRIBUTING.md and .pre-commit-config.yaml: their commands are those of the Makefile; what it installs, it says."""
 
 import re
 import shlex
+import shutil
+from pathlib import Path
 
-from tests.support.commands import ROOT
+from tests.support.commands import ROOT, run
 from tests.support.documents import commands
 
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -39,3 +41,17 @@ def test_the_hooks_before_a_commit_are_the_linters_of_make_lint() -> None:
     # Only a shell expands the shell scripts' names.
     hooks = [words[2] if (words := shlex.split(entry))[:2] == ["bash", "-c"] else entry for entry in entries]
     assert hooks == recipe("lint")
+
+
+def test_an_installation_is_said_and_leaves_nothing_but_its_stamp(tmp_path: Path) -> None:
+    """The requirements have the > and the quotes of a shell."""
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/.created").touch()
+    (tmp_path / ".venv/bin/python").symlink_to(shutil.which("true") or "")
+    before = {*tmp_path.rglob("*")}
+    done = run("make", "-C", tmp_path, "--no-print-directory", ".venv/.installed-lint")
+    assert done.code == 0, done.err
+    assert re.match(r"installing into \.venv, which grows by up to \d+ MB: .*import-linter>=", done.out)
+    assert {*tmp_path.rglob("*")} - before == {tmp_path / ".venv/.installed-lint"}

@@ -239,7 +239,7 @@ def test_two_ranks_train_as_one_process_of_twice_the_batch(sample: SampleData, t
     ):
         both = run_ranks(2, *python, *train_py, tmp_path / name, *more)
         assert both.code == 0, both.err
-        assert f"2 rank(s) connected by {collectives}, each with" in both.err
+        assert f"2 ranks connected by {collectives}, each with" in both.err
         assert "bit-identical on all 2 ranks" in both.err
         ((one,), (two,)) = (read_metrics(tmp_path / run) for run in ("run1", name))
         assert one["step"] == two["step"] == 6

@@ -64,7 +64,7 @@ def profiled(config: Path, folder: Path, *sets: str, **environ: str) -> Finished
 @pytest.mark.parametrize(
     ("name", "kind", "because", "advice"),
     [
-        ("decode", "decode", "0.99 of 1 pipeline threads busy, 58 % of it with decode", "more CPUs"),
+        ("decode", "decode", "0.99 of 1 pipeline thread busy, 58 % of it with decode", "more CPUs"),
         ("python", "python", "transform calls Python", "data.transform"),
         ("compute", "compute", "1.0 %", "data.batch_size"),
         ("straggler", "straggler", "rank 2 (host vm) is 10.0 times slower than the others", "--profile-ranks 2"),

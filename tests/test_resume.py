@@ -120,7 +120,7 @@ def test_ranks_told_to_stop_lose_nothing(
     assert (run_dir / f"checkpoints/step-{reached:09}.npz").exists()
     resumed = finish(train(1, "-c", config, "-l", run_dir, "--resume"))
     assert resumed.code == 0, resumed.err
-    assert "a step was 2 ranks x 4, it is now 1 ranks x 4" in resumed.err
+    assert "a step was 2 ranks x 4, it is now 1 rank x 4" in resumed.err
     assert Counter(before) <= Counter(trained(run_dir))
     check_epoch(run_dir, config)
 
@@ -145,7 +145,7 @@ def test_two_ranks_on_an_archive_stop_and_one_goes_on(sample: SampleData, tmp_pa
     assert told.code == Stopped.exit_code, told.err
     resumed = finish(train(1, "-c", config, "-l", run_dir, "--resume"))
     assert resumed.code == 0, resumed.err
-    assert "a step was 2 ranks x 4, it is now 1 ranks x 4" in resumed.err
+    assert "a step was 2 ranks x 4, it is now 1 rank x 4" in resumed.err
     check_epoch(run_dir, config)
     assert len(epoch_of(config)) > len(members) * 12, "some images have several crops"
 
@@ -198,7 +198,7 @@ def test_an_interrupted_run_ends_with_the_same_weights_bit_for_bit(
 
     before = {path: path.stat().st_mtime_ns for path in parts.rglob("*") if path.is_file()}
     assert main([*refused, *auto]) == 0
-    assert "has all of its 3 epochs already" in caplog.text
+    assert "has ended, after 3 epochs" in caplog.text
     assert {path: path.stat().st_mtime_ns for path in parts.rglob("*") if path.is_file()} == before
     # A run that is killed between its last checkpoint and the saving of the model has an older one.
     model = parts / "model.keras"
@@ -242,7 +242,7 @@ def uneven(tmp_path: Path) -> Path:
 def test_ranks_with_13_times_the_crops_hold_nobody_up(uneven: Path, tmp_path: Path) -> None:
     done = finish(train(2, "-c", uneven, "-l", tmp_path / "run"))
     assert done.code == 0, done.err
-    assert "the list's 16 images give 112 (exact)" in done.err
+    assert "the list gives 112 of 16 images (exact)" in done.err
     (metrics,) = read_metrics(tmp_path / "run")
     assert (metrics["step"], metrics["test_images"], metrics["test_crops"]) == (14, 16, 112)
     for rank in range(2):

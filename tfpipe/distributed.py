@@ -19,7 +19,7 @@ from tfpipe.collectives.mpi import HorovodCollectives, MpiCollectives
 from tfpipe.collectives.protocol import Backend, Collectives, TensorCollectives
 from tfpipe.collectives.tensorflow import TensorFlowCollectives
 from tfpipe.collectives.torch import TorchCollectives
-from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.errors import ConfigError, TfpipeError, counted
 from tfpipe.util.resources import cpu_share, own_cpus
 
 S = TypeVar("S", bound=Sequence[Any] | np.ndarray)
@@ -210,7 +210,7 @@ class World:
             by_srun = launch.launcher == "srun"
             raise ConfigError(
                 f"{launch.launcher} started this process as rank {launch.rank} of {launch.size or 'several'}, but "
-                f"{self.backend} sees {self.size} rank(s): it was built "
+                f"{self.backend} sees {counted(self.size, 'rank')}: it was built "
                 "with another MPI than the one that started it; rebuild it with this one's mpicxx on PATH "
                 "(jobs/install_horovod.sh), or train without it, by --set training.collectives=tensorflow"
                 + (", or select its launch method: srun --mpi=pmix for Open MPI, pmi2 for MPICH" if by_srun else "")

@@ -1,4 +1,4 @@
-"""Errors that a user can act on: one message on stderr, and an exit code."""
+"""Errors that a user can act on, one message on stderr and an exit code, and how all messages count things."""
 
 import re
 
@@ -9,6 +9,14 @@ LOGIN = re.compile(r'://[^/"\s]*@')
 def masked(text: str) -> str:
     """Returns a text without the users and passwords of its URLs."""
     return LOGIN.sub("://***@", text)
+
+
+def counted(number: float, noun: str) -> str:
+    """Returns a whole number and its noun, in the plural unless it is 1: "1 image", "1,281,167 images", "2 classes"."""
+    if number == 1:
+        return f"1 {noun}"
+    stem = f"{noun[:-1]}ie" if noun.endswith("ry") else noun
+    return f"{number:,.0f} {stem}{'es' if noun.endswith(('s', 'x', 'tch')) else 's'}"
 
 
 class TfpipeError(Exception):

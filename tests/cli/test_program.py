@@ -89,7 +89,7 @@ def test_a_run_prints_its_progress_and_leaves_what_is_promised(
     lines = done.out.splitlines()
     assert len([line for line in lines if "step" in line]) == 2 * ((7 - LATE) // 3), "once their metrics are read"
     assert lines[-1].startswith(f"the run is in {tmp_path / 'run'}")
-    assert "train: 96 images, " in done.err and "the list's 96 images give " in done.err and "(exact)" in done.err
+    assert "train: 96 images, " in done.err and " of 96 images (exact)" in done.err
     assert not [line for line in done.err.splitlines() if "oneDNN" in line or "cuda" in line.lower()]
 
     first, second = read_metrics(tmp_path / "run")

@@ -84,7 +84,7 @@ def test_a_rank_that_does_not_come_to_an_exchange_is_named(tmp_path: Path, monke
             over.set()
 
     first, _, last = run(3, work, tmp_path)
-    assert "has waited 1 seconds for rank 1 on host" in str(first)
+    assert "has waited 1 second for rank 1 on host" in str(first)
     assert isinstance(last, LostRankError)
 
 

@@ -108,7 +108,7 @@ def test_what_no_framework_takes_is_refused(given: Callable[..., Config], transf
 
 def test_rows_that_only_a_batch_tells_are_counted_then(given: Callable[..., Config]) -> None:
     config = given(lambda images, labels: (images, tf.boolean_mask(labels, labels > 2)))
-    message = r'rank 0: data.transform: "user:f" gave \[\d\] rows for a batch of \[8\] crops$'
+    message = r'rank 0: data.transform: "user:f" gave a first dimension \[\d\] for a batch of \[8\]$'
     with Loader(config) as loader, pytest.raises(TfpipeError, match=message):
         next(loader)
 

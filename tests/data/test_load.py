@@ -255,8 +255,8 @@ class Unknown:
             "item 0 of the list is 'a.jpg', without a label; accepted: (path, label), or paths with labels=",
         ),
         ([("a.jpg", "cat"), 7], "item 1 of the list is '7'; accepted: a pair (path, label)"),
-        ([(b"a", "cat"), ("b.jpg", "dog")], "received 1 files' bytes in a list of 2 images; accepted: all, or paths"),
-        ([("b.jpg", "dog"), (b"a", "cat")], "received 1 files' bytes in a list of 2 images; accepted: all, or paths"),
+        ([(b"a", "cat"), ("b.jpg", "dog")], "received bytes of 1 of 2 images in a list; accepted: of all, or paths"),
+        ([("b.jpg", "dog"), (b"a", "cat")], "received bytes of 1 of 2 images in a list; accepted: of all, or paths"),
         ([], "the list has no row"),
         (np.zeros((2, 8, 8, 3)), "tf.data.Dataset.from_tensor_slices"),
         (Unknown(), "tests.data.test_load.Unknown; accepted: a path (class folders"),
@@ -342,7 +342,7 @@ def test_a_path_that_is_no_data_is_answered_with_what_was_found(root: Path, tmp_
     )
     (tmp_path / "Notes/a.pdf").write_text("")
     (tmp_path / "Notes/list.txt").write_text("a.jpg\n")
-    assert "but 1 files of .pdf and 1 files of .txt; is " in refusal(tmp_path / "Notes")
+    assert "but 1 file of .pdf and 1 file of .txt; is " in refusal(tmp_path / "Notes")
     flat = root / "images/train/cat"
     assert "images without class folders need labels: give a list of (path, label), or a table" in refusal(flat)
     assert "this is a single image" in refusal(next(flat.iterdir()))

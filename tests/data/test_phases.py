@@ -201,6 +201,6 @@ def test_what_has_one_size_refuses_several(config: Config, sample: SampleData, t
             loader.load_state_dict(state)
     other = changed(config, batch_size=load(config, [[0, 16], [2, 4]]))
     with Loader(other, world=World()) as loader:
-        message = r"data\.batch_size \[\[0, 16\], \[2, 8\]\] on 1 ranks then, \[\[0, 16\], \[2, 4\]\] on 1 now"
+        message = r"data\.batch_size \[\[0, 16\], \[2, 8\]\] on 1 rank then, \[\[0, 16\], \[2, 4\]\] on 1 now"
         with pytest.raises(ConfigError, match=message):
             loader.load_state_dict(state)

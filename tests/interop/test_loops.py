@@ -59,7 +59,7 @@ def test_storage_that_hangs_ends_the_loop_within_its_timeout(loop: Loop, config:
     os.mkfifo(image)
     ended = loop.run(config, tmp_path / "run")
     assert ended.code != 0
-    assert "no batch within 3 s: of the next " in ended.err and f"{image}: no answer in 10 s" in ended.err, ended.err
+    assert "no batch within 3 s: 1 of the next " in ended.err and f"{image}: no answer in 10 s" in ended.err, ended.err
 
 
 @pytest.mark.full("takes a minute; a state over other numbers of ranks has tests of its own")

@@ -24,7 +24,7 @@ PYTHON = """
 echo "[\\"python\\"$(printf ', "%s"' "$@")]" >> "$CALLS"
 case "$*" in
     *"tfpipe stage"*)
-        echo "/local: 7 files copied (0.1 MB), 0 were there"
+        echo "/local: 7 files copied (0.1 MB), 0 already there"
         echo "train from it with: --set 'data.train_filelist=/local disk/train.txt'" ;;
     *"tfpipe report"*) echo "the report" ;;
     train.py*)

@@ -185,9 +185,12 @@ def test_workers_start_no_tensorflow() -> None:
     assert run(sys.executable, "-c", code).code == 0
 
 
-def test_the_command_says_what_it_found(sample: SampleData, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_once_what_it_found(
+    sample: SampleData, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     path = sample.config(tmp_path / "c.json", data={"index": "."})
     assert main(["index", "-c", str(path), "--split", "all", "--processes", "1"]) == 0
+    assert [line.partition(":")[0] for line in caplog.messages] == ["train", "test"]
     train, test = capsys.readouterr().out.splitlines()
     data = load_config(path).data
     assert train.startswith(f"{index_path(data, sample.train)}: 96 images (") and " boxes; " in train
@@ -196,7 +199,7 @@ def test_the_command_says_what_it_found(sample: SampleData, tmp_path: Path, caps
 
 # ---- verifying: every file that is not as it was indexed is named, and nothing else ------------------------------
 
-ALL = f"the files of all {len(FLAWS)} images are as they were indexed"
+ALL = f"the files of {len(FLAWS)} images are as they were indexed"
 
 
 @pytest.fixture

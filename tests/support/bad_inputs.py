@@ -55,7 +55,7 @@ INPUTS: list[Input] = [
         "a label that is no class",
         {},
         {**DATA, "classes": ["n01", "n03"]},
-        '1 of 3 images have a label that is no class, e.g. PATH/JPEGImages/n02/c.jpg: "n02" (its folder); the 2 classes are n01, n03 ...; for a flat val folder set data.test_label_file, e.g. to LOC_val_solution.csv',
+        '1 of 3 images have a label that is no class, e.g. PATH/JPEGImages/n02/c.jpg: "n02" (its folder); 2 classes: n01, n03 ...; for a flat val folder set data.test_label_file, e.g. to LOC_val_solution.csv',
     ),
     Input(
         "classes twice",

@@ -64,7 +64,7 @@ def test_the_backend_that_computes_is_asked_for_its_gpus(
     caplog.set_level(logging.INFO)
     sees(monkeypatch, backend, 2)
     log_devices(World())
-    assert "1 rank(s), each with all CPUs; 2 GPUs on this host" in caplog.text
+    assert "1 rank, each with all CPUs; 2 GPUs on this host" in caplog.text
     assert "1 of 2 GPUs used: mpirun -n 2 " in caplog.text
 
 

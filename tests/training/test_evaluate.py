@@ -67,7 +67,7 @@ def test_a_pass_that_misses_an_image_is_an_error(
     build = loader.build_batches
     monkeypatch.setattr(loader, "build_batches", lambda *args, **keys: build(*args, **keys).skip(1))
     evaluator = Evaluator(Loader(config, "test", named=True), 8, tmp_path)
-    with pytest.raises(TfpipeError, match=r"saw \d+ images of 37"):
+    with pytest.raises(TfpipeError, match=r"saw \d+ of 37 images"):
         evaluator.run(build_model(config, 8))
 
 

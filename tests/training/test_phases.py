@@ -59,7 +59,7 @@ def test_an_interrupted_run_ends_with_the_same_weights_bit_for_bit(sample: Sampl
     assert (first["step"], last["step"], last["test_images"]) == (12, 36, 37)
     assert "epoch 2/2  step 20/24" in done.out
     other = run_train("-c", config, "-l", parts, "--resume", "--set", "data.batch_size=[[0, 8], [1, 6]]")
-    assert other.code == 2 and "data.batch_size: 1 ranks x 4 then, 1 ranks x 6 now" in other.err
+    assert other.code == 2 and "data.batch_size: 1 rank x 4 then, 1 rank x 6 now" in other.err
 
 
 def config_of(name: str, **data: object) -> Config:

@@ -5,9 +5,11 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.commands import ROOT
-from tfpipe.util.console import without_chatter
+from tfpipe.util.console import figure, without_chatter
 
 # Recorded from TensorFlow 2.21.
 CHATTER = [
@@ -25,6 +27,11 @@ KEPT = [
     "Information: E1 is no chatter",
     "",
 ]
+
+
+@given(st.floats(1e-3, 1e6))
+def test_a_rate_is_never_shown_as_nothing(rate: float) -> None:
+    assert abs(float(figure(rate)) - rate) <= 0.051 * rate
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:

@@ -31,4 +31,4 @@ def test_the_most_frequent_reason_comes_first() -> None:
     ledger = Ledger()
     ledger.add_all(".txt", ["a.txt"])
     ledger.add_all("links", ["b", "c"])
-    assert ledger.texts == ["2 links (e.g. b)", "1 .txt (e.g. a.txt)"]
+    assert ledger.texts == ["links (2, e.g. b)", ".txt (1, e.g. a.txt)"]

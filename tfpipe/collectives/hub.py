@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tfpipe.collectives.protocol import LostRankError
+from tfpipe.errors import counted
 
 logger = logging.getLogger(__name__)
 
@@ -126,10 +127,10 @@ class Hub:
                 waited_s = time.monotonic() - began_s
                 names = ", ".join(str(key.data) for key in waiting[:5]) + (" ..." if len(waiting) > 5 else "")
                 if waited_s > limit_s:
-                    raise LostRankError(f"rank {self.rank}: has waited {limit_s:.0f} seconds for {names}")
+                    raise LostRankError(f"rank {self.rank}: has waited {counted(limit_s, 'second')} for {names}")
                 if waited_s > warned_s:
                     warned_s *= 2
-                    logger.warning("rank %d: has waited %.0f seconds for %s", self.rank, waited_s, names)
+                    logger.warning("rank %d: has waited %s for %s", self.rank, counted(waited_s, "second"), names)
         return [pickle.loads(bytes(received[peer.rank][LENGTH.size :])) for peer in self.peers]
 
     def _read(self, peer: Peer, content: bytearray) -> bool:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from tfpipe.collectives.agreement import named
 from tfpipe.collectives.hub import Hub, Peer
 from tfpipe.collectives.launch import IDENTITY, Launch, launch_identity
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Meeting(NamedTuple):
         where = f" (the address is in {self.path})" if self.path else ""
         return ConfigError(
             f"rank {self.launch.rank} of {self.size}, started by {self.launch.launcher}: {reason} within "
-            f"{self.patience_s:.0f} seconds{where}{self.advice}"
+            f"{counted(self.patience_s, 'second')}{where}{self.advice}"
         )
 
     def shared(self) -> ConfigError:

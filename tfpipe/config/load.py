@@ -14,7 +14,7 @@ from tfpipe.config.data_source import SourceConfig
 from tfpipe.config.messages import ELSEWHERE, explain, known_paths, shown
 from tfpipe.config.model import Config
 from tfpipe.config.section import literal
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.util.files import read_text
 
 logger = logging.getLogger(__name__)
@@ -156,8 +156,7 @@ def _validated(raw: Any, overrides: Sequence[str], name: str, base: Path) -> Con
         config = Config.model_validate_json(json.dumps(raw), context={"base": base})
     except ValidationError as error:
         lines = explain(error, Config)
-        count = "1 error" if len(lines) == 1 else f"{len(lines)} errors"
-        raise ConfigError("\n  ".join([f"{count} in {name}:", *lines])) from error
+        raise ConfigError("\n  ".join([f"{counted(len(lines), 'error')} in {name}:", *lines])) from error
     for message in unused(config.data):
         logger.warning("%s", message)
     return config

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 
 ACCEPTED = (
     "accepted: images and labels, or (x, y, sample_weight) as Keras takes them, where x and y are tensors, or "
@@ -73,8 +73,8 @@ def transformed(function: Callable[..., Any], name: str, images: Any, *labels: A
         if leaf.shape.rank == 0:
             raise refuse(f"{where} has no batch dimension")
         crops, rows = first.shape[0], None if leaf.shape.rank is None else leaf.shape[0]
-        if None not in (crops, rows) and crops != rows:
-            raise refuse(f"{where} has {rows} rows, and the batch has {crops} crops")
+        if crops is not None and rows is not None and crops != rows:
+            raise refuse(f"{where} has {counted(rows, 'row')}, and the batch has {counted(crops, 'crop')}")
     if type(data) is tuple and len(data) == 3:
         for path, leaf in _leaves(data[2], "[2]"):
             if not leaf.dtype.is_floating:
@@ -88,7 +88,9 @@ def _with_rows(leaf: tf.Tensor, images: tf.Tensor, name: str) -> tf.Tensor:
         return leaf
     rows, crops = tf.shape(leaf)[:1], tf.shape(images)[:1]
     # With the numbers in the text: what follows an assertion's text is not passed on to the user.
-    message = tf.strings.format(f'data.transform: "{name}" gave {{}} rows for a batch of {{}} crops', (rows, crops))
+    message = tf.strings.format(
+        f'data.transform: "{name}" gave a first dimension {{}} for a batch of {{}}', (rows, crops)
+    )
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(tf.equal(rows, crops)), [message])]):
         return tf.identity(leaf)
 

@@ -32,7 +32,7 @@ from tfpipe.data.sources.described import check_numbers, described
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.errors import ConfigError, TfpipeError, counted
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -179,7 +179,7 @@ class Loader(HandOut):
 
         def begin() -> Position:
             if not first <= self.step <= end:
-                raise ValueError(f"epoch {number} begins at step {first}, and {self.step} steps are done")
+                raise ValueError(f"epoch {number} begins at step {first}, and done are {counted(self.step, 'step')}")
             return self._progress.at
 
         return self._pass(Bounds(begin, end - min(max(first, self.step), end), end))

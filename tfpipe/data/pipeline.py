@@ -37,7 +37,7 @@ from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split, StoredCrops
 from tfpipe.data.targets.labels import choose_origin, choose_targets, needs_origin
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.native import EventKind
 from tfpipe.util.process import load_function
 
@@ -162,7 +162,7 @@ def gather(data: Split, crops: StoredCrops, stream: Stream) -> tf.data.Dataset:
 def _visits(data: Split, stream: Stream, look_up: LookUp, part: BlockRange = WHOLE) -> tf.data.Dataset:
     size = data.world.size
     if stream.size != size:
-        raise ValueError(f"the stream is of {stream.size} ranks, not {size}: take stream.over({size})")
+        raise ValueError(f"the stream is of {counted(stream.size, 'rank')}, not {size}: take stream.over({size})")
     end = None if data.training else data.order.count
     return sample_blocks(stream, data.order, data.world, end, look_up, part)
 

@@ -26,7 +26,7 @@ from tfpipe.data.order.permutation import Order
 from tfpipe.data.order.stream import SampleRef, Stream
 from tfpipe.data.order.weighted import WeightedOrder
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.errors import ConfigError, TfpipeError, counted
 from tfpipe.util.files import NO_STAMP, Stamp
 from tfpipe.util.json_text import differences, leaves
 
@@ -268,8 +268,8 @@ def check_order(split: Split) -> None:
     fewest = min(part.count for part in order.orders) if isinstance(order, Mixture) else order.count
     if split.config.scope == "shard" and fewest < split.world.size:
         raise ConfigError(
-            f"{split.catalog.display_name}: {fewest} samples are too few for {split.world.size} ranks with data.scope "
-            '"shard"'
+            f"{split.catalog.display_name}: {counted(fewest, 'sample')} cannot be dealt to "
+            f'{counted(split.world.size, "rank")} with data.scope "shard"'
         )
     if split.config.scope != "shard" or not isinstance(order, WeightedOrder):
         return

@@ -13,7 +13,7 @@ from tfpipe.data.delivery.taker import Prepare
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.loader import Loader
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.util.resources import cpu_share, own_cpus
 
 log = logging.getLogger(__name__)
@@ -94,9 +94,9 @@ def leave_gpus() -> None:
         gpus = tf.config.get_visible_devices("GPU")
         if gpus and not all(map(tf.config.experimental.get_memory_growth, gpus)):
             log.warning(
-                "TensorFlow has started before, with %d GPUs, whose memory it takes for itself: call "
+                "TensorFlow has started before, with %s, whose memory it takes for itself: call "
                 "tf.config.set_visible_devices([], 'GPU') before the first dataset is built",
-                len(gpus),
+                counted(len(gpus), "GPU"),
             )
 
 

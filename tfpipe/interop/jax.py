@@ -20,7 +20,7 @@ from tfpipe.data.crop_counts import own_crops
 from tfpipe.data.delivery.taker import Prepare
 from tfpipe.data.failures.batches import Batches
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.interop.ahead import AheadLoader, Prepared, Processes
 
 BATCHES_AHEAD = 2
@@ -97,7 +97,7 @@ def _check_ranks(loader: Loader) -> None:
             "crops each has: build an index (tfpipe index), or set data.test_crop to another value than boxes"
         )
     if not min(counts):
-        raise ConfigError(f"a rank has no test data: {len(loader.catalog)} images are too few for {world.size} ranks")
+        raise ConfigError(f"rank {counts.index(0)} has no test data, of {counted(len(loader.catalog), 'image')}")
 
 
 def _filled(batches: Iterator[Batch], count: int, empty: Batch) -> Iterator[Batch]:

@@ -15,7 +15,7 @@ from tfpipe.data.catalog.class_folders import SCAN_THREADS
 from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.errors import ConfigError, TfpipeError, counted
 from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.files import Stamp, stamp
 from tfpipe.util.locks import locked
@@ -96,8 +96,9 @@ class Staging(NamedTuple):
             self.world.on_all(writing(self.out)(start))
             copied = functools.reduce(Copied.plus, self.world.on_all(writing(self.out)(work)))
             if copied.errors:
-                count = f"at least {MAX_ERRORS}" if len(copied.errors) >= MAX_ERRORS else len(copied.errors)
-                lines = [f"{count} file(s) cannot be copied (what is copied stays):", *copied.errors[:MAX_ERRORS]]
+                least = "at least " if len(copied.errors) >= MAX_ERRORS else ""
+                count = counted(len(copied.errors), "file")
+                lines = [f"{least}{count} cannot be copied (what is copied stays):", *copied.errors[:MAX_ERRORS]]
                 raise TfpipeError("\n  ".join(lines))
             self.world.on_all(writing(self.out)(finish if leads else lambda: None))
         return copied

@@ -3,6 +3,7 @@
 An interrupted build can be continued.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +31,7 @@ from tfpipe.data.catalog.load import may_have_annotations
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.errors import ConfigError, TfpipeError, counted
 from tfpipe.prepare import parts
 from tfpipe.prepare.index_rows import Images, IndexRows, read_rows
 from tfpipe.prepare.parts import MAX_ERRORS, ImageParts
@@ -81,8 +82,12 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     key = index_fingerprint(catalog.paths, catalog.classes, catalog.labels, source, config.turn)
     target = index_path(config, config.filelist_for(split))
     summary = IndexParts(loaded, target, key[:16], CHUNK, processes, key, table).run()
-    # Leaves the files that every rank of a training maps (catalog/table.py).
-    load_split(config.model_copy(update={"annotations": "index"}), split, world)
+    # Leaves the files that every rank of a training maps (catalog/table.py); what it would log has been logged.
+    logging.disable(logging.WARNING)
+    try:
+        load_split(config.model_copy(update={"annotations": "index"}), split, world)
+    finally:
+        logging.disable(logging.NOTSET)
     return summary
 
 
@@ -193,9 +198,9 @@ def verify_index(config: DataConfig, split: str) -> str:
         changes_by_chunk = pool.map(partial(_changes, loaded), rows, chunks)
         changes = list(chain.from_iterable(progress(changes_by_chunk, len(chunks), f"comparing {split} data", "chunk")))
     if changes:
-        count = f"{len(changes)} files of {len(catalog)} images are not as they were indexed"
+        count = f"{counted(len(changes), 'file')} of {counted(len(catalog), 'image')} changed since the index was made"
         raise TfpipeError("\n  ".join([f"{path}: {count}; {renew}", *changes[:MAX_ERRORS]]))
-    return f"{path}: the files of all {len(catalog)} images are as they were indexed"
+    return f"{path}: the files of {counted(len(catalog), 'image')} are as they were indexed"
 
 
 def _changes(split: Split, rows: pa.Table, items: range) -> list[str]:

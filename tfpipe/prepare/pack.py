@@ -26,7 +26,7 @@ from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.sources.space import mean_bytes
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.errors import ConfigError, TfpipeError, counted
 from tfpipe.prepare.parts import Job
 from tfpipe.prepare.pictures import Add, Picture, examples, pictures, pixels, tfrecords
 from tfpipe.util.atomic_write import atomic_write, writing
@@ -267,7 +267,7 @@ class Work:
                 with self._open(partial, count) as add:
                     rows = [(picture.item, picture.label, *add(picture)) for picture in pictures]
                 if len(rows) != count:
-                    raise TfpipeError(f"{path}: received {len(rows)} records, expected {count}")
+                    raise TfpipeError(f"{path}: received {counted(len(rows), 'record')}, expected {count}")
                 written = {"bytes": partial.stat().st_size, "sha256": sha256(partial), "images": stamps}
             columns = zip(*rows, strict=True) if rows else [()] * len(RECORD_SCHEMA)
             schema = RECORD_SCHEMA.with_metadata({"about": json.dumps(written)})

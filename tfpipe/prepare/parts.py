@@ -17,7 +17,7 @@ from tfpipe.data.catalog.class_folders import SCAN_THREADS
 from tfpipe.data.catalog.table import ADVICE
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.util.atomic_write import remove_leftovers, writing
 from tfpipe.util.locks import locked
 from tfpipe.util.progress import progress
@@ -61,7 +61,7 @@ class Job(NamedTuple):
             problems = world.on_all(lambda: make(world.mine(missing)))
             errors = list(islice(chain.from_iterable(problems), MAX_ERRORS))
             if errors:
-                count = f"at least {MAX_ERRORS} problems" if len(errors) == MAX_ERRORS else f"{len(errors)} problem(s)"
+                count = f"{'at least ' if len(errors) == MAX_ERRORS else ''}{counted(len(errors), 'problem')}"
                 raise ConfigError("\n  ".join([self.unfinished.format(count=count), *errors]))
             return world.from_rank0(writing(self.target, self.advice)(merge))
 

@@ -32,7 +32,7 @@ from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.prepare.copier import TOGETHER, Copied, Copier, File, Share, Staged, Staging, copy_all
 from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.files import Stamp
@@ -155,7 +155,7 @@ def _copy(plan: StagePlan, staging: Staging) -> Copied:
     sizes = [each.size for each in copier.stamps(sampled) if isinstance(each, Stamp) and each.size is not None]
     if sizes:
         staging.check_room(
-            f"{len(missing)} files of the {data} need", len(missing) * float(np.mean(sizes)), estimated=True
+            f"{counted(len(missing), 'file')} of {data} will take", len(missing) * float(np.mean(sizes)), estimated=True
         )
     files = plan.files(staging.out)
     groups = iter(lambda: list(islice(files, TOGETHER)), [])

@@ -9,7 +9,7 @@ from tfpipe.data.catalog.labels import folder_of
 from tfpipe.data.catalog.layout import LAYOUTS
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.splits import FolderRule, class_level, places_of, uses_of
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.util.files import near, read_text
 from tfpipe.util.ledger import Ledger
 
@@ -95,7 +95,7 @@ def _scan_voc(root: Path) -> dict[str, list[str]]:
         stems = sorted({line.split()[0] for line in read_text(names).splitlines() if line.strip()})
         missing = [name for name in stems if name not in by_name]
         if missing:
-            raise ConfigError(f"{names} names {len(missing)} images that are not in JPEGImages, e.g. {missing[0]}")
+            raise ConfigError(f"{names} names {counted(len(missing), 'image')} not in JPEGImages, e.g. {missing[0]}")
         splits[split] = [by_name[name] for name in stems]
     if not splits:
         raise ConfigError(f"no list in {root / 'ImageSets/Main'}; expected one of {', '.join(VOC_SPLITS)} (.txt)")

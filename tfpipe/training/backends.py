@@ -15,7 +15,7 @@ import tensorflow as tf
 from tfpipe.config import Config
 from tfpipe.data.runtime.clock import now_s
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.errors import ConfigError, TfpipeError, counted
 from tfpipe.training.models import weighted_layers
 from tfpipe.training.run_model import RunCallback, RunModel
 
@@ -160,7 +160,7 @@ def check_weights(model: keras.Model, world: World) -> None:
     if len(set(digests)) > 1:
         raise TfpipeError(f"the ranks' weights differ after training: {', '.join(digests)}")
     if world.size > 1:
-        logger.info("weights: bit-identical on all %d ranks (SHA-256 %s...)", world.size, digests[0])
+        logger.info("weights: bit-identical on all %s (SHA-256 %s...)", counted(world.size, "rank"), digests[0])
 
 
 class BackendModel(RunModel):
@@ -323,8 +323,8 @@ def prepare_backend(config: Config, world: World) -> None:
     accepted = ("horovod", "mpi", "tensorflow") if name == "tensorflow" else (name,)
     if world.size > 1 and world.backend not in accepted:
         raise ConfigError(
-            f"KERAS_BACKEND={name} needs ranks connected by {' or '.join(accepted)}, and {world.size} ranks are "
-            f'connected by {world.backend}: set training.collectives to "auto"'
+            f"KERAS_BACKEND={name} needs ranks connected by {' or '.join(accepted)}, and {counted(world.size, 'rank')} "
+            f'are connected by {world.backend}: set training.collectives to "auto"'
         )
     if config.training.xla and name == "torch":
         raise ConfigError(

@@ -11,7 +11,7 @@ import numpy as np
 
 from tfpipe.config import Config
 from tfpipe.config.model import MetricConfig
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.training.by_name import (
     OWN,
     build,
@@ -134,7 +134,7 @@ def check_rate_setters(config: Config, size: int) -> None:
         if entry.ranks == "first" and size > 1:
             raise ConfigError(
                 f'callbacks[{number}].ranks is "first": {entry.name} would set the learning rate of rank 0 alone, of '
-                f'{size} ranks; accepted: "all"'
+                f'{counted(size, "rank")}; accepted: "all"'
             )
 
 
@@ -169,14 +169,14 @@ def check_over_ranks(loss: keras.losses.Loss, size: int) -> None:
         return
     if loss.reduction not in MEANS:
         raise ConfigError(
-            f'loss.args.reduction "{loss.reduction}" is not exact on {size} ranks, which average their gradients; '
-            f"accepted: {' or '.join(json.dumps(each) for each in MEANS)}, with another optimizer.learning_rate, or "
-            "one rank"
+            f'loss.args.reduction "{loss.reduction}" is not exact on several ranks, which average their '
+            f"gradients; accepted: {' or '.join(json.dumps(each) for each in MEANS)}, with another "
+            "optimizer.learning_rate, or one rank"
         )
     if (ignored := getattr(loss, "ignore_class", None)) is not None:
         raise ConfigError(
-            f"loss.args.ignore_class {ignored} is not exact on {size} ranks, which average their means though each has "
-            "another number of crops that count: leave these crops out of the data, or train on one rank"
+            f"loss.args.ignore_class {ignored} is not exact on several ranks, which average their means though "
+            "each has another number of crops that count: leave these crops out of the data, or train on one rank"
         )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.distributed import World
+from tfpipe.errors import counted
 from tfpipe.util.tensorflow_api import shareable
 
 logger = logging.getLogger(__name__)
@@ -104,4 +105,5 @@ def log_devices(world: World) -> None:
     by = f" connected by {world.backend}" if world.size > 1 else ""
     of = "of this rank" if world.size > 1 and world.backend == "jax" else "on this host"
     gpus = check_gpus(world)
-    logger.info("%d rank(s)%s, each with %s CPUs; %d GPUs %s", world.size, by, world.threads or "all", gpus, of)
+    cpus = counted(world.threads, "CPU") if world.threads else "all CPUs"
+    logger.info("%s%s, each with %s; %s %s", counted(world.size, "rank"), by, cpus, counted(gpus, "GPU"), of)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfpipe.data.batch import Batch, weighed
 from tfpipe.data.loader import Loader
-from tfpipe.errors import TfpipeError
+from tfpipe.errors import TfpipeError, counted
 from tfpipe.training.checkpointing.resume import Checkpoints, inner_optimizer
 from tfpipe.training.compile import build_loss
 from tfpipe.training.monitor.metrics import end_process
@@ -88,7 +88,7 @@ class Evaluator:
         result = summarise(np.array(summed), self.classes)
         catalog, dropped = self.loader.catalog, self._dropped(model)
         if not catalog.by_object and result.images + dropped != len(catalog):
-            raise TfpipeError(f"the test pass saw {result.images} images of {len(catalog)} of {catalog.display_name}")
+            raise TfpipeError(f"the test pass saw {result.images} of {len(catalog)} images of {catalog.display_name}")
         return result
 
     def _dropped(self, model: keras.Model) -> int:
@@ -97,7 +97,7 @@ class Evaluator:
             return 0
         images = self.bad_files.add(model.meter.steps if isinstance(model, RunModel) and model.meter else 0)
         if images:
-            logger.warning("%d test images were left out, see %s", images, self.bad_files.path)
+            logger.warning("%s left out, see %s", counted(images, "test image"), self.bad_files.path)
         self.bad_files.check(images)
         return images
 

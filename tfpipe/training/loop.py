@@ -20,7 +20,7 @@ from tfpipe.data.runtime.tracing import Tracer, Window, trace_folder
 from tfpipe.data.sources.registry import open_source
 from tfpipe.data.split import sample_names
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.errors import ConfigError, TfpipeError, counted
 from tfpipe.training.backends import OverRanks, broadcast, check_weights, make_model, prepare_backend
 from tfpipe.training.checkpointing.resume import (
     Checkpoints,
@@ -88,7 +88,7 @@ def train(
     # A run that was ended while it saved the model has an older one, or none.
     is_saved = world.from_rank0(lambda: saved_step(saved)) == start.state.total_steps
     if not untrained and start.state.untested is None and is_saved:
-        logger.info("%s has all of its %d epochs already", run_dir, config.training.epochs)
+        logger.info("%s has ended, after %s", run_dir, counted(config.training.epochs, "epoch"))
         return {}
     with stop_on_signals() as stop, writing(run_dir, RESUME_ADVICE):
         keras.utils.set_random_seed(config.training.seed + world.rank)  # of a user's `data.transform`, too
@@ -136,14 +136,16 @@ def load_run(config: Config, world: World, folder: Path, marks: bool = False) ->
             f"{', '.join(catalog.classes)}"
         )
     drawn = catalog.lists or isinstance(train.data.order, WeightedOrder)
-    how_many = "expected from the weights" if drawn else f"estimated from {COUNT_AT_MOST} XMLs"
-    of_list = f"the list's {len(catalog)} images give {count.crops} ({'exact' if count.exact else how_many})"
+    estimated = "expected from the weights" if drawn else f"estimated from {COUNT_AT_MOST} XMLs"
+    how_many = "exact" if count.exact else estimated
+    of_list = f"the list gives {count.crops} of {counted(len(catalog), 'image')} ({how_many})"
+    ranks = f"{counted(world.size, 'rank')} x " if world.size > 1 else ""
     for phase in train.schedule.phases:
         (height, width), several = config.data.at(phase.epoch).crop_image_size, config.data.phased
         logger.info(
-            "%s: %d steps of %s%d crops%s",
+            "%s: %s of %s%s%s",
             f"from epoch {phase.epoch + 1} on" if several else "an epoch",
-            *(phase.steps, f"{world.size} ranks x " if world.size > 1 else "", phase.batch_size),
+            *(counted(phase.steps, "step"), ranks, counted(phase.batch_size, "crop")),
             f" of {height}x{width}" if several else f"; {of_list}",
         )
     if config.data.phased:

@@ -22,7 +22,7 @@ import numpy as np
 from keras import layers
 
 from tfpipe.config import Config, DataConfig
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.training.by_name import call, find, named_errors
 from tfpipe.util.process import load_function
 
@@ -68,8 +68,8 @@ def build_model(config: Config, classes: int) -> keras.Model:
     shapes = [getattr(each, "shape", None) for each in keras.tree.flatten(logits)]
     if shapes != [(None, classes)]:
         raise ConfigError(
-            f"model.name: {name} gives outputs of the shapes {shapes}, and the data have {classes} classes: accepted: "
-            f"logits of the shape {(None, classes)}"
+            f"model.name: {name} gives outputs of the shapes {shapes}, and the data have {counted(classes, 'class')}: "
+            f"accepted: logits of the shape {(None, classes)}"
         )
     # Loss and metrics use full precision, even under a mixed policy.
     outputs = layers.Activation("linear", dtype="float32", name="float32")(logits)
@@ -244,8 +244,8 @@ def freeze(network: keras.Model, frozen: list[str] | int | None) -> None:
     if isinstance(frozen, int):
         if not 0 < abs(frozen) < len(layers):
             raise ConfigError(
-                f"model.freeze: received {frozen}; {network.name} has {len(layers)} layers with weights; accepted: "
-                f"1 to {len(layers) - 1} for the first ones, -1 for all but the last"
+                f"model.freeze: received {frozen}; {network.name} has {counted(len(layers), 'layer')} with weights; "
+                f"accepted: 1 to {len(layers) - 1} for the first ones, -1 for all but the last"
             )
         fixed = layers[:frozen]
     else:

@@ -11,7 +11,7 @@ import keras
 
 from tfpipe.config import Config, DataConfig
 from tfpipe.data.loader import Loader
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.json_text import to_json
 from tfpipe.util.process import load_function
@@ -144,8 +144,8 @@ def check_meaning(meaning: Meaning | None, model: Path, classes: tuple[str, ...]
     )
     stored, given = (repr(names[number]) if number < len(names) else "none" for names in (meaning.classes, classes))
     raise ConfigError(
-        f"the classes differ: class {number} is {stored} in {model.parent / CLASSES} ({len(meaning.classes)} classes), "
-        f"and {given} in the config's data ({len(classes)}): set data.classes to {model.parent / CLASSES}'s list, in "
+        f"the classes differ: class {number} is {stored} in {model.parent / CLASSES} (of {len(meaning.classes)}), and "
+        f"{given} in the config's data (of {len(classes)}): set data.classes to {model.parent / CLASSES}'s list, in "
         "its order, or take the model that was trained on this data"
     )
 
@@ -155,8 +155,8 @@ def check_outputs(model: keras.Model, path: Path, classes: int) -> None:
     outputs = model.output_shape[-1]
     if outputs != classes:
         raise ConfigError(
-            f"{path} has {outputs} outputs, and the config's data {classes} classes: set data.num_classes to "
-            f"{outputs}, or data.classes to the classes of the model's training"
+            f"{path} has {counted(outputs, 'output')}, and the config's data {counted(classes, 'class')}: set "
+            f"data.num_classes to {outputs}, or data.classes to the classes of the model's training"
         )
 
 

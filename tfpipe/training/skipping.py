@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tfpipe.data.loader import Loader
-from tfpipe.errors import TfpipeError
+from tfpipe.errors import TfpipeError, counted
 from tfpipe.training.run_model import RunCallback
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Skipping(RunCallback):
         self._look()
         logs["dropped_images"] = images = self.model.dropped_images
         if images:
-            logger.warning("epoch %d: %d images were left out, see %s", epoch + 1, images, self.record.path)
+            logger.warning("epoch %d: %s left out, see %s", epoch + 1, counted(images, "image"), self.record.path)
 
     def _look(self) -> None:
         self.steps = 0

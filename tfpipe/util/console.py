@@ -69,6 +69,11 @@ def line(widths: Sequence[int], *cells: object) -> str:
     return "".join([f"{first:{widths[0]}}", *columns, *others[len(columns) :]]).rstrip()
 
 
+def figure(value: float) -> str:
+    """Returns a number as a whole one, or below 10 with two digits that count: "1234", "3.2", "0.045"."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
 def extent(value: tuple[float, float, float], digits: int = 0) -> tuple[str, str]:
     """Returns two cells for a median, a low and a high value: the median, and the range."""
     median, low, high = value

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
+from tfpipe.errors import counted
+
 T = TypeVar("T")
 Counts = Mapping[str, tuple[int, str]]
 # Reasons that a message lists; values that it lists, and their characters.
@@ -51,13 +53,12 @@ class Ledger:
     def lines(self) -> str:
         """Returns the texts of the most frequent reasons, each on a line of its own, for a message."""
         texts = self.texts
-        more = (
-            [f"and {len(texts) - MOST_LINES} other reasons: tfpipe check lists them"] if len(texts) > MOST_LINES else []
-        )
-        return "".join(f"\n  {text}" for text in [*texts[:MOST_LINES], *more])
+        if (more := len(texts) - MOST_LINES) > 0:
+            texts[MOST_LINES:] = [f"and {counted(more, 'other reason')}: tfpipe check lists them"]
+        return "".join(f"\n  {text}" for text in texts)
 
     @property
     def texts(self) -> list[str]:
         """The count and the example of each reason, the most frequent first."""
         reasons = sorted(self.counts.items(), key=lambda item: (-item[1][0], item[0]))
-        return [f"{count:,} {reason} (e.g. {example})" for reason, (count, example) in reasons]
+        return [f"{reason} ({count:,}, e.g. {example})" for reason, (count, example) in reasons]

@@ -102,7 +102,7 @@ def test_a_class_number_is_below_the_number_of_classes(classes: int, number: int
     if number < classes:
         assert parse_annotation(text, "1.txt", "yolo", classes).names == [number]
         return
-    with pytest.raises(ValueError, match=rf"1\.txt: line 1: .*there are {classes} classes, whose numbers are 0 to"):
+    with pytest.raises(ValueError, match=rf"1\.txt: line 1: .*it is none of {classes} classes, 0 to"):
         parse_annotation(text, "1.txt", "yolo", classes)
 
 
@@ -158,7 +158,7 @@ def test_lines_that_count_from_1_are_refused_by_name(root: Path, keys: dict) -> 
     path = root / "labels" / last.label / f"{last.name}.txt"
     path.write_text(re.sub(r"(?m)^2", "3", path.read_text()))
     config = config_of(root, index=str(root.parent), **keys)
-    with pytest.raises(TfpipeError, match=rf"{path}: line 1: .*there are 3 classes"):
+    with pytest.raises(TfpipeError, match=rf"{path}: line 1: .*none of 3 classes"):
         if "annotations" in keys:
             build_index(config.data, "train", World(), 1)
         else:

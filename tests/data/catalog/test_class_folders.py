@@ -43,7 +43,7 @@ def test_links_are_followed_unless_they_lead_to_a_folder_above_them(tmp_path: Pa
     ledger = Ledger()
     names = ("a/1.jpg", "b/2.jpg", "c/2.jpg")
     assert images_below(tmp_path / "root", ledger) == [f"{tmp_path}/root/{name}" for name in names]
-    assert ledger.texts == [f"1 links to a folder above them (e.g. {tmp_path}/root/a/up)"]
+    assert ledger.texts == [f"links to a folder above them (1, e.g. {tmp_path}/root/a/up)"]
 
 
 def test_a_folder_of_other_data_is_left_by_whatever_path(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_an_epoch_has_a_length_which_progress_bars_show(root: Path) -> None:
         next(loader)
         assert len(loader.epoch()) == len(loader.epoch(2)) == 5 == len(list(loader.epoch()))
         assert len(loader.epoch()) == 6 and loader.step == 18, "the next one"
-        with pytest.raises(ValueError, match="epoch 1 begins at step 6, and 18 steps are done"):
+        with pytest.raises(ValueError, match="epoch 1 begins at step 6, and done are 18 steps"):
             next(loader.epoch(1))
     with load(root, "test", **SMALL) as test:
         assert len(test) == len(test.epoch()) == len(list(test.epoch())) == 3

@@ -200,5 +200,5 @@ def test_what_cannot_be_mixed_is_refused(mixed: Config) -> None:
     with pytest.raises(ConfigError, match=r"data\.train_filelist cannot be mixed so: the weight 1e-06 is less than"):
         load_split(mixed.data.model_copy(update={"train_filelist": lists}), "train", World())
     shard = mixed.data.model_copy(update={"scope": "shard"})
-    with pytest.raises(ConfigError, match=r"few\.txt \+ .*many\.txt: \d+ samples are too few for 1000 ranks"):
+    with pytest.raises(ConfigError, match=r"few\.txt \+ .*many\.txt: \d+ samples cannot be dealt to 1,000 ranks"):
         load_split(shard, "train", World(0, 1000))

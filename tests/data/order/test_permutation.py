@@ -68,7 +68,7 @@ def test_ranks_shuffle_their_shards_differently() -> None:
 
 
 def test_in_the_scope_shard_every_rank_needs_an_item() -> None:
-    with pytest.raises(ValueError, match="2 items leave none for rank 2 of 3"):
+    with pytest.raises(ValueError, match="2 items, and none for rank 2 of 3"):
         Order(2, scope="shard").items(np.array([2]), World(2, 3))
 
 

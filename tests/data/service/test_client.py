@@ -168,7 +168,7 @@ def test_others_take_over_from_a_server_elsewhere(
         with pytest.raises(tf.errors.InvalidArgumentError) as caught:
             batches(gone, count=1, data=split)
         message = str(to_named_error(caught.value, split, Stream.start(1), None))
-        assert message.startswith(f"rank 0: data.service: none of {alone} has answered for 1 seconds; start them")
+        assert message.startswith(f"rank 0: data.service: none of {alone} has answered for 1 second; start them")
     finally:
         process.kill()
         process.communicate()

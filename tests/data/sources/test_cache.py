@@ -104,7 +104,7 @@ def test_too_little_memory_is_refused_with_the_numbers(
 ) -> None:
     config = configured(sample, tree, cache="memory")
     monkeypatch.setattr(space, "free_memory", lambda: 200_000)
-    with pytest.raises(ConfigError, match=r'96 images need \S+ of 0.0002 GB free in memory, .* data.scope "shard"'):
+    with pytest.raises(ConfigError, match=r'96 images will take \S+ of 0.0002 GB free in memory.* data.scope "shard"'):
         build_dataset(config)
     with pytest.raises(ConfigError, match=r"of 5e-05 GB free in memory for each of 4 ranks"):
         build_dataset(config, world=World(0, 4, local_size=4))

@@ -140,7 +140,7 @@ def test_test_data_may_be_missing(tmp_path: Path, root: Path) -> None:
         (["a/1.jpg", "a/2.jpg"], {}, "are of one class, a, which is their folder; expected class folders"),
         (["train/a/1.jpg", "train/b/1.jpg"], {"num_classes": 1}, "num_classes is 1, but there are 2 classes"),
         (["a/1.jpg", "b/1.jpg"], {"label_source": "object", "classes": ["a"]}, "needs XMLs, and class folders have"),
-        (["a/1.jpg", "b/1.jpg"], {"scope": "shard"}, "2 samples are too few for 3 ranks"),
+        (["a/1.jpg", "b/1.jpg"], {"scope": "shard"}, "2 samples cannot be dealt to 3 ranks"),
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, images: list[str], data: dict, problem: str) -> None:

@@ -325,6 +325,6 @@ def test_a_neighbour_is_noisy_if_the_step_does_not_wait_and_both_want_the_cpus(r
 def test_the_evidence_is_in_cpus_and_the_advice_is_a_sweep() -> None:
     found = diagnose(run_of())
     assert "waits 1.0 % of its time" in found.headline
-    assert "97 % of 2 CPUs are busy, 1.2 more threads could have run" in found.because
+    assert "97 % of 2 CPUs busy, 1.2 more threads could have run" in found.because
     assert "threads keep 1.2 CPUs" in found.because  # without those that read
     assert "--sweep data.threads=0.25,0.5,0.75,null" in found.advice and "(now null)" in found.advice

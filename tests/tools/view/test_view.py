@@ -86,7 +86,7 @@ def test_the_test_data_can_be_seen_and_ends(sample: SampleData, tmp_path: Path) 
     assert "37 crops" in view(config, ViewRequest(split="test"), tmp_path / "a.jpg")
     assert Image.open(tmp_path / "a.jpg").format == "JPEG"
     assert "5 crops" in view(config, ViewRequest(split="test", first=32), tmp_path / "b.JPG")
-    with pytest.raises(ConfigError, match="--first must be below the 37 images of the test data, received 37"):
+    with pytest.raises(ConfigError, match="--first: received 37, of 37 images of test data"):
         view(config, ViewRequest(split="test", first=37), tmp_path / "c.png")
 
 

@@ -230,7 +230,7 @@ def test_another_batch_does_not(batch: GlobalBatch) -> None:
 
 def test_shards_stay_with_their_ranks() -> None:
     """Not even if told to: what another number of ranks would have to do is unknown."""
-    with pytest.raises(ConfigError, match="a run of 2 ranks resumes only with as many; there are 4"):
+    with pytest.raises(ConfigError, match="a run resumes only with as many ranks: 2 then, 4 now"):
         check(GlobalBatch(4, 8), anyway=True, data__scope="shard")
 
 

@@ -146,6 +146,6 @@ def test_a_stall_at_its_limit_ends_the_process_and_says_why(
     assert waits == [3]
     reason = "these files" if part == "input" else "this rank's own step does not end, or another rank has stopped"
     assert said == [
-        f"rank 2: test batch 8 has been open for {limit_s} seconds, {STALLED_IN[part]}: {reason}; "
+        f"rank 2: test batch 8 has been open for {limit_s:.1f} seconds, {STALLED_IN[part]}: {reason}; "
         "data.stall_timeout_s is how long to wait"
     ]

@@ -10,7 +10,7 @@ from pathlib import Path
 from tfpipe.cli import arguments as cli
 from tfpipe.config.model import resize_of_weights
 from tfpipe.config.section import literal
-from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.errors import ConfigError, TfpipeError, counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
     cli.write_json(args.json, as_json(results))
     if args.fix_list is not None:
         dropped = write_clean_list(results[0], args.fix_list)
-        print(f"{args.fix_list}: {len(results[0].catalog) - dropped} lines, {dropped} left out")
+        print(f"{args.fix_list}: {counted(len(results[0].catalog) - dropped, 'line')}, {dropped} left out")
         if Path(results[0].place).is_dir() and not results[0].reads_xmls:
             # Training would look for the XMLs of a list, unlike those of a folder.
             print(cli.trained_from([f"data.{args.split}_filelist={literal(args.fix_list)}", "data.annotations=none"]))

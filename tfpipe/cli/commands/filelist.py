@@ -3,6 +3,7 @@
 import argparse
 
 from tfpipe.cli import arguments as cli
+from tfpipe.errors import counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +22,6 @@ def run(args: argparse.Namespace) -> None:
     for split, images in splits.items():
         path = args.out / f"{split}.txt"
         write_filelist(path, images)
-        print(f"{path}: {len(images)} images")
+        print(f"{path}: {counted(len(images), 'image')}")
     if not any(f"/{layout.images}/" in next(iter(splits.values()))[0] for layout in LAYOUTS.values()):
         print("class folders have no XMLs: train from the lists with --set data.annotations=none")

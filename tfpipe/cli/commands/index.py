@@ -7,6 +7,7 @@ needs. Under mpirun or srun, all ranks share the work. An interrupted build cont
 import argparse
 
 from tfpipe.cli import arguments as cli
+from tfpipe.errors import counted
 
 USED_BY = {"verify": ("config", "set", "split")}
 
@@ -45,6 +46,7 @@ def run(args: argparse.Namespace) -> None:
         else:
             stats = build_index(config, split, world, args.processes)
             odd = ", ".join(f"{count} {code}" for code, count in stats.odd.items()) or "nothing odd"
-            message = f"{stats.path}: {stats.images} images ({stats.annotated} annotated), {stats.boxes} boxes; {odd}"
+            images, boxes = counted(stats.images, "image"), counted(stats.boxes, "box")
+            message = f"{stats.path}: {images} ({stats.annotated} annotated), {boxes}; {odd}"
         if world.rank == 0:
             print(message)

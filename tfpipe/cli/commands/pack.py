@@ -6,7 +6,7 @@ Under mpirun or srun, all ranks share the work.
 import argparse
 
 from tfpipe.cli import arguments as cli
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 
 USED_BY: dict[str, tuple[str, ...]] = {"verify": ()}
 
@@ -52,6 +52,6 @@ def run(args: argparse.Namespace) -> None:
             summary = pack(config, split, args.out.resolve(), plan, world)
             if world.rank == 0:
                 print(
-                    f"{summary.path}: {summary.images} images, {summary.records} records in {summary.shards} shards, "
-                    f"{summary.bytes / 1e6:.1f} MB"
+                    f"{summary.path}: {counted(summary.images, 'image')}, {counted(summary.records, 'record')} in "
+                    f"{counted(summary.shards, 'shard')}, {summary.bytes / 1e6:.1f} MB"
                 )

@@ -6,6 +6,8 @@ Under mpirun each rank takes its share of the images.
 import argparse
 
 from tfpipe.cli import arguments as cli
+from tfpipe.errors import counted
+from tfpipe.util.console import figure
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,9 +36,9 @@ def run(args: argparse.Namespace) -> None:
     if world.rank > 0:
         return
     write_predictions(predicted, args.out)
-    count = len(predicted.predictions.positions)
-    print(f"{args.out}: {count} rows, in {predicted.seconds:.1f} s, {count / predicted.seconds:.0f} a second")
+    count, seconds = len(predicted.predictions.positions), predicted.seconds
+    print(f"{args.out}: {counted(count, 'row')}, in {seconds:.1f} s, {figure(count / seconds)} a second")
     for position, failure in predicted.dropped[:5]:
         print(f"left out: {failure.path}: {failure.reason} (image {position})")
     if len(predicted.dropped) > 5:
-        print(f"left out: {len(predicted.dropped)} images in all")
+        print(f"left out: {counted(len(predicted.dropped), 'image')} in all")

@@ -3,6 +3,7 @@
 import argparse
 
 from tfpipe.cli import arguments as cli
+from tfpipe.errors import counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +23,7 @@ def run(args: argparse.Namespace) -> None:
 
     summary = write_sample(args.out, args.images, args.val, args.scale, args.seed)
     print(
-        f"{args.out}: {summary.train_images} training images ({summary.annotated_train_images} with an XML, "
-        f"{summary.train_boxes} boxes), {summary.val_images} validation images, {summary.classes} classes, "
-        f"{summary.bytes / 1e6:.1f} MB"
+        f"{args.out}: {counted(summary.train_images, 'training image')} ({summary.annotated_train_images} with an XML, "
+        f"{counted(summary.train_boxes, 'box')}), {counted(summary.val_images, 'validation image')}, "
+        f"{counted(summary.classes, 'class')}, {summary.bytes / 1e6:.1f} MB"
     )

@@ -7,7 +7,7 @@ of loose files.
 import argparse
 
 from tfpipe.cli import arguments as cli
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,8 @@ def run(args: argparse.Namespace) -> None:
     staged = stage(config, cli.splits(args.split, config), args.out, world, args.share and Share(*args.share))
     if world.rank == 0:
         copied = staged.copied
-        print(f"{args.out}: {copied.files} files copied ({copied.bytes / 1e6:.1f} MB), {copied.there} were there")
+        files = counted(copied.files, "file")
+        print(f"{args.out}: {files} copied ({copied.bytes / 1e6:.1f} MB), {copied.there} already there")
         if args.share is not None:
             print('the lists are whole, the images those of the share: for data.scope "shard" with as many ranks')
         print(cli.trained_from(staged.overrides))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tfpipe.data.annotations.objects import IS_NUMBER, TOLERANCE, Objects
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.util.files import text_of
 
 SUFFIXES = (".yaml", ".yml")
@@ -47,11 +47,11 @@ def _edges(fields: list[str], classes: int) -> list[float]:
         raise ValueError(f"accepted: {ACCEPTED}, where class is a whole number from 0")
     if classes and int(name) >= classes:
         raise ValueError(
-            f"there are {classes} classes, whose numbers are 0 to {classes - 1}; lines that count from 1 would give "
+            f"it is none of {classes} classes, 0 to {classes - 1}; lines that count from 1 would give "
             "each object the next class's name: subtract 1 from all, or correct data.classes"
         )
     if count != BOX and (count < POLYGON or count % 2):
-        raise ValueError(f"it has {count + 1} fields; accepted: {ACCEPTED}")
+        raise ValueError(f"it has {counted(count + 1, 'field')}; accepted: {ACCEPTED}")
     if count == POLYGON and fields[-1].isdecimal():
         raise ValueError(
             "it may be a polygon of three points, or a box with the confidence and the number of a track: of a track, "

@@ -18,7 +18,7 @@ from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.annotations import yolo
 from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.util.files import text_of
 
 KAGGLE_HEADER = "ImageId,PredictionString"
@@ -130,7 +130,7 @@ def numbers_of(classes: Sequence[str]) -> dict[str, int]:
 def check_count(count: int, config: DataConfig, source: str) -> None:
     """Raises ConfigError if there are more classes than `data.num_classes`; `source` says where they are."""
     if config.num_classes is not None and count > config.num_classes:
-        raise ConfigError(f"data.num_classes is {config.num_classes}, but there are {count} classes {source}")
+        raise ConfigError(f"data.num_classes is {config.num_classes}, but there are {counted(count, 'class')} {source}")
 
 
 def check_no_ids(labels: Collection[str], classes: Collection[str], source: object) -> None:
@@ -215,7 +215,7 @@ def image_labels(
         first = int(labels.unknown[0])
         raise ConfigError(
             f"{labels.unknown.size} of {len(paths)} images have a label that is no class, e.g. {paths[first]}: "
-            f"{labels.spelt(first)}; the {len(classes)} classes are {', '.join(classes[:3])} ...; "
+            f"{labels.spelt(first)}; {counted(len(classes), 'class')}: {', '.join(classes[:3])} ...; "
             "for a flat val folder set data.test_label_file, e.g. to LOC_val_solution.csv"
         )
     return labels.numbers
@@ -281,8 +281,8 @@ def _from_file(paths: Sequence[str], label_file: Path, names: Collection[str]) -
     elif lines and all(len(line.split()) == 1 or line in names for line in lines):
         if len(lines) != len(paths):
             raise ConfigError(
-                f"{label_file} holds {len(lines)} labels for {len(paths)} images; with a label and nothing else on "
-                "a line there must be one for every image of the list, in the order of their names"
+                f"{label_file} holds {counted(len(lines), 'label')} for {counted(len(paths), 'image')}; with a label "
+                "and nothing else on a line there must be one for every image of the list, in the order of their names"
             )
         padded = [DIGITS.sub(lambda digits: digits[0].zfill(LONGEST_NAME), stem) for stem in stems]
         by_number = [stem for _, stem in sorted(zip(padded, stems, strict=True))]

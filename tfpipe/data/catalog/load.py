@@ -26,7 +26,7 @@ from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, TableStore, boxes_columns, table_boxes
 from tfpipe.data.catalog.types import Catalog, Index
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.util.ledger import Ledger
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ def load_listed(config: DataConfig, split: str, world: World, storage_of: Callab
         logger.info("%s: no XML is looked for, in no known layout: images are used whole", filelist)
     exact = catalog.boxes is not None or not any(is_optional(f"{path}.xml") for path in catalog.annotation_folders)
     annotated_too = f", {'' if exact else 'at most '}{catalog.annotated.sum()} of them annotated" if needs_boxes else ""
-    logger.info("%s: %d images%s", split, len(catalog), annotated_too)
+    logger.info("%s: %s%s", split, counted(len(catalog), "image"), annotated_too)
     by_box = split == "train" and config.unit == "box" and needs_boxes
     # Workers run no Python, and so find no boxes, even without any XML; URLs they refuse themselves.
     in_workers = config.service is not None and not paths.remote

@@ -10,7 +10,7 @@ from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
 from tfpipe.data.annotations.formats import FORMATS
 from tfpipe.data.catalog.layout import annotation_name
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.util.ledger import Ledger
 
 # Whole numbers beyond are rounded as float32.
@@ -118,8 +118,8 @@ class Catalog:
             received = len(getattr(self, name))
             if received != count:
                 raise ConfigError(
-                    f"the catalog of the {self.split} data has {received} {name} for {images} images in {folders} "
-                    f"folders; expected {count}"
+                    f"the catalog of the {self.split} data has {received} {name} for {counted(images, 'image')} in "
+                    f"{counted(folders, 'folder')}; expected {count}"
                     + ('; without XMLs give [""] * len(paths.folders)' if name == "annotation_folders" else "")
                 )
 

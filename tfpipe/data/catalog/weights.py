@@ -9,7 +9,7 @@ import numpy as np
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.util.files import text_of
 
 
@@ -24,8 +24,8 @@ def weighted(catalog: Catalog, path: Path) -> Catalog:
     lines, count = text_of(path, "data.sample_weights: ").split(), len(catalog)
     if len(lines) != count:
         raise ConfigError(
-            f"data.sample_weights: {path} has {len(lines)} numbers for {count} training images; expected one per line "
-            "and image, in the order of the images"
+            f"data.sample_weights: {path} has {counted(len(lines), 'number')} for {counted(count, 'training image')}; "
+            "expected one per line and image, in the order of the images"
         )
     try:
         return replace(catalog, weights=np.array(lines, np.float64))

@@ -60,5 +60,5 @@ def describe(paths: list[str], silent: list[str]) -> str:
     """Returns text that names the files that cannot be read, or, if there are none, the next files of the stream."""
     if silent:
         others = f" and {len(silent) - NAMED} more" if len(silent) > NAMED else ""
-        return f"of the next {len(paths)} files {len(silent)} cannot be read: {'; '.join(silent[:NAMED])}{others}"
+        return f"{len(silent)} of the next {len(paths)} files cannot be read: {'; '.join(silent[:NAMED])}{others}"
     return f"the next files can be read by now, e.g. {', '.join(paths[:NAMED])}"

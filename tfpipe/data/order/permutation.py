@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from tfpipe.distributed import World
+from tfpipe.errors import counted
 
 Scope = Literal["global", "shard"]
 Array = TypeVar("Array", np.ndarray, Any)
@@ -95,7 +96,7 @@ class Order:
         """Returns the shuffled places in [0, cycle) and the epochs of stream positions, int64 [k] each."""
         cycle = self.cycle(world)
         if cycle == 0:
-            raise ValueError(f"{self.count} items leave none for rank {world.rank} of {world.size}")
+            raise ValueError(f"{counted(self.count, 'item')}, and none for rank {world.rank} of {world.size}")
         steps = self.steps(positions, world)
         places, epochs = steps % cycle, steps // cycle
         if self.shuffle:

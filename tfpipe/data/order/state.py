@@ -9,7 +9,7 @@ from tfpipe.config import DataConfig
 from tfpipe.config.by_epoch import by_epoch
 from tfpipe.data.order.schedule import Schedule
 from tfpipe.data.order.stream import END, Cursor, Stream
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 
 FORMAT = 2
 Sizes: TypeAlias = tuple[tuple[int, int], ...]
@@ -73,7 +73,7 @@ class LoaderState:
             # All crops of an image before the cursor's were used.
             _whole(cursor[1], f"crop at position {cursor[0]}", most=crops)
         if not batches or len(batches) != len(values["frontiers"]):
-            raise ValueError(f"batches of {len(batches)} ranks and frontiers of {len(values['frontiers'])}")
+            raise ValueError(f"batches of {counted(len(batches), 'rank')} and frontiers of {len(values['frontiers'])}")
         positions = [position for position, _ in values["pending"]]
         rest = _whole(values["rest"], "rest", most=END - 1)
         if positions != sorted(set(positions)) or (positions and positions[-1] >= rest):
@@ -97,11 +97,11 @@ class LoaderState:
         if now != self.batch_size and over_all(now, size) != over_all(self.batch_size, then):
             texts = [json.dumps(sizes if len(sizes) > 1 else sizes[0][1]) for sizes in (self.batch_size, now)]
             different.append(
-                f"data.batch_size {texts[0]} on {then} ranks then, {texts[1]} on {size} now; accepted: the same per "
-                "rank, or over all ranks"
+                f"data.batch_size {texts[0]} on {counted(then, 'rank')} then, {texts[1]} on {size} now; accepted: "
+                "the same per rank, or over all ranks"
             )
         if data.scope == "shard" and then != size:
-            different.append(f'with data.scope "shard": {then} ranks then, {size} now')
+            different.append(f'with data.scope "shard": {counted(then, "rank")} then, {size} now')
         if different:
             raise ConfigError("\n  ".join(["the state belongs to other data:", *different]))
 
@@ -121,7 +121,7 @@ class LoaderState:
             rows = self.batch_size[0][1]
             low = rows * done if self.split == "train" else 0
             if not low <= crops < rows * (done + size):
-                raise _damaged(f"crops is {crops}, and {done} batches have {low} to {rows * (done + size) - 1}")
+                raise _damaged(f"crops is {crops}, and its batches, {done}, have {low} to {rows * (done + size) - 1}")
         if self.ended and self.split == "train":
             raise _damaged("ended is true, and training data never end")
         if whole is not None and self.ended != (crops == whole):

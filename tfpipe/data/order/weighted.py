@@ -15,6 +15,7 @@ import numpy as np
 
 from tfpipe.data.order.permutation import GAMMA, Array, Order, mix
 from tfpipe.distributed import World
+from tfpipe.errors import counted
 
 # Parts of a position's length that the line is divided into: n * PARTS stays below 2**63.
 PARTS = 2**30
@@ -32,7 +33,7 @@ class WeightedOrder(Order):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.weights.shape != (self.count,):
-            raise ValueError(f"{self.weights.size} weights for {self.count} samples")
+            raise ValueError(f"{counted(self.weights.size, 'weight')} for {counted(self.count, 'sample')}")
         wrong = np.flatnonzero(~(np.isfinite(self.weights) & (self.weights >= 0)))
         if wrong.size:
             raise ValueError(f"sample {wrong[0]} has the weight {self.weights[wrong[0]]}; give numbers of at least 0")
@@ -87,7 +88,7 @@ def widths(weights: np.ndarray) -> np.ndarray:
     """
     largest = weights.max()
     if largest == 0:
-        raise ValueError(f"all {len(weights)} weights are 0")
+        raise ValueError(f"the sum of {counted(len(weights), 'weight')} is 0")
     # Sums in a fixed order: every machine must get the same bits.
     scaled = weights / largest
     result = np.floor(scaled * (len(weights) * PARTS / np.cumsum(scaled)[-1])).astype(np.int64)

@@ -29,7 +29,7 @@ from tfpipe.data.service.feeds import IMAGES, Feed
 from tfpipe.data.service.workers import Workers
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.util.tensorflow_api import CancellationManager
 
 # Blocks that a worker prefetches beyond those that the rank has requested.
@@ -150,9 +150,9 @@ def check(catalog: Catalog) -> None:
         raise ConfigError(f"data.service: {DELAY_MS} delays reads in Python, which workers do not run: unset it")
     if (size := tables_bytes(catalog)) > MOST_BYTES:
         raise ConfigError(
-            f"data.service: the {catalog.split} data has {len(catalog)} images, whose paths, labels and boxes take "
-            f"{size / 1e6:.4g} MB, which every worker receives; at most {MOST_BYTES / 1e6:.4g} MB can be sent: set "
-            "data.service to null, or use a shorter filelist"
+            f"data.service: the {catalog.split} data has {counted(len(catalog), 'image')}, whose paths, labels, boxes "
+            f"take {size / 1e6:.4g} MB, which every worker receives; at most {MOST_BYTES / 1e6:.4g} MB can be sent: "
+            "set data.service to null, or use a shorter filelist"
         )
     url = next((folder for folder in catalog.paths.folders if "://" in folder), None)
     if url is not None:

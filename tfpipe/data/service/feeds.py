@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfpipe.data.images.decode import NATIVE_IMAGES
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.service.workers import Workers
-from tfpipe.errors import TfpipeError
+from tfpipe.errors import TfpipeError, counted
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class Feed:
                     return Failed("is gone")
                 if time.monotonic() - began_s > self._timeout_s:
                     self._workers.give_up(self._address)
-                    return Failed(f"has sent nothing for {self._timeout_s:g} seconds")
+                    return Failed(f"has sent nothing for {counted(self._timeout_s, 'second')}")
 
     def _take_over(self, block: int, error: Exception) -> None:
         self._closed.set()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfpipe.errors import TfpipeError
+from tfpipe.errors import TfpipeError, counted
 from tfpipe.util.forks import per_process, unless_forked
 
 # Seconds for a worker to start, which includes loading TensorFlow from a file system that may be slow.
@@ -66,8 +66,8 @@ class Workers:
                     return address
             if time.monotonic() > end_s:
                 raise TfpipeError(
-                    f"data.service: none of {', '.join(self._addresses)} has answered for {self._patience_s:g} "
-                    "seconds; start them with `tfpipe serve worker`, then continue with --resume"
+                    f"data.service: none of {', '.join(self._addresses)} has answered for "
+                    f"{counted(self._patience_s, 'second')}; start them with `tfpipe serve worker`, then --resume"
                 )
             time.sleep(PAUSE_S)
 

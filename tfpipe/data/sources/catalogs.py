@@ -15,7 +15,7 @@ from tfpipe.data.catalog.labels import check_count, check_no_ids, checked_classe
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.rows import NUMBER, Rows, Texts
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 
 logger = logging.getLogger(__name__)
 
@@ -153,8 +153,8 @@ def _names_of(config: DataConfig, rows: Rows, place: str) -> tuple[str, ...]:
     if config.num_classes is None and (count > MOST or (count > MANY and 2 * count > len(labels.numbers))):
         column = rows.column if config.source is None else getattr(config.source.columns, rows.column)
         raise ConfigError(
-            f'{place}: {len(labels.numbers):,} labels in "{column}" would make {count:,} classes, as ids do: set '
-            f"data.source.columns.{rows.column} to the classes, or data.num_classes if there are so many"
+            f'{place}: {counted(len(labels.numbers), "label")} in "{column}" would make {counted(count, "class")}, as '
+            f"ids do: set data.source.columns.{rows.column} to the classes, or data.num_classes if there are so many"
         )
     if len(numbers) == len(names):
         return tuple(map(str, range(count)))

@@ -20,7 +20,7 @@ from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, as_path
 from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.util.files import near
 from tfpipe.util.ledger import Ledger
 
@@ -89,7 +89,8 @@ class Folders(BaseSource):
             )
         paths = chosen.paths
         labels = image_labels(paths, classes, config, config.label_file_for(split), chosen.classes)
-        logger.info("%s: %d images of %d classes below %s", split, len(paths), len(classes), self._root_of(split))
+        of_classes = f"{counted(len(paths), 'image')} of {counted(len(classes), 'class')}"
+        logger.info("%s: %s below %s", split, of_classes, self._root_of(split))
         catalog = images_catalog(split, paths, labels, classes)
         catalog = replace(catalog, ledger=chosen.ledger, display_name=self.name_of(split))
         return kind_of(paths)(config, apply_settings(config, catalog, show=world.rank == 0), world)

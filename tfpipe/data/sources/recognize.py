@@ -16,7 +16,7 @@ from tfpipe.data.catalog.splits import listing, said
 from tfpipe.data.sources.data_files import RECORDS
 from tfpipe.data.sources.packed.manifest import PREFIX
 from tfpipe.data.sources.packed.members import tar_members
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.util.files import near
 from tfpipe.util.ledger import Ledger
 
@@ -167,7 +167,7 @@ def _ending(names: list[str], *ends: str) -> list[str]:
 def _contents(folders: list[str], files: list[str]) -> str:
     """Returns text about the contents of a folder: its folders, and the number of its files by their ends."""
     ends = Counter(Path(name).suffix.lower() or "no suffix" for name in files)
-    parts = [f"{count} files of {end}" for end, count in ends.most_common(3)]
+    parts = [f"{counted(count, 'file')} of {end}" for end, count in ends.most_common(3)]
     parts += [f"the folders {listing(folders)}"] if folders else []
     return " and ".join(parts) or "nothing"
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfpipe.data.order.permutation import evenly_spaced
 from tfpipe.data.split import Split
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.util.resources import free_memory
 
 logger = logging.getLogger(__name__)
@@ -39,12 +39,12 @@ def check_space(split: Split, kept: int = 0) -> None:
     needed = mean_bytes(split, block) * max(0, seen - kept)
     room = f"{needed / 1e9:.3g} of {free / 1e9:.3g} GB free {location}"
     if world.local_size > 1:
-        room += f" for each of {world.local_size} ranks"
+        room += f" for each of {counted(world.local_size, 'rank')}"
     if needed > (1 - SPARE) * free:
         raise ConfigError(
-            f"data.cache: the {split.catalog.split} data's {seen} images need {room}, a tenth of which is kept free; "
-            'use data.scope "shard", by which a rank keeps its share of the list alone, a folder on a larger disk '
-            "that is local to the node, or null"
+            f"data.cache: the {split.catalog.split} data's {counted(seen, 'image')} will take {room}, a tenth of "
+            'which is kept free; use data.scope "shard", by which a rank keeps its share alone, a folder on a larger '
+            "disk that is local to the node, or null"
         )
     logger.info("cache: %s", room)
 

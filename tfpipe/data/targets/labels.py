@@ -20,7 +20,7 @@ from tfpipe.data.runtime.columns import Lines, columns
 from tfpipe.data.sources.reading import Encoded
 from tfpipe.data.split import Split
 from tfpipe.data.targets.boxes import Frame, moved_boxes
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 
 FILL = -1  # of rows without a box
 LookUp = Callable[[tf.Tensor], tf.Tensor]
@@ -169,7 +169,7 @@ def _most_boxes(split: Split) -> int:
         item = int(np.argmax(counts))
         raise ConfigError(
             f"data.targets.max_boxes: received {most}, and {split.name(item)} of the {catalog.split} data has "
-            f"{counts[item]} boxes: raise it, or set it to null"
+            f"{counted(counts[item], 'box')}: raise it, or set it to null"
         )
     return most
 

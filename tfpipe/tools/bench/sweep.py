@@ -17,7 +17,7 @@ from tfpipe.config import Config, DataConfig
 from tfpipe.data.runtime.parallelism import READS, thread_budget
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.tools.bench.bench import BenchPlan
 from tfpipe.tools.bench.headspace import from_memory, headspace, training_step
 from tfpipe.tools.measure import Pipelines, Segment, Spread, in_turns, ratio_of, spread_of
@@ -157,7 +157,7 @@ def render(sweep: Sweep) -> str:
         knee = "   <- knee" if setting == sweep.knee else ""
         lines.append(f"{line(widths, names[setting], *cells)}{knee}")
     turns = len(sweep.segments[sweep.best])
-    lines.append(f"Medians of {turns} turns, in which all settings alternate; ratios turn by turn.")
+    lines.append(f"Medians of {counted(turns, 'turn')}, in which all settings alternate; ratios turn by turn.")
     return "\n\n".join(["\n".join(lines), *_conclusions(sweep)])
 
 

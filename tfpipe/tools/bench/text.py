@@ -1,10 +1,11 @@
 """Formats bench's reports as text and as JSON."""
 
 import dataclasses
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from tfpipe.config import DataConfig
+from tfpipe.errors import counted
 from tfpipe.tools.bench.bench import LIMIT, PIPELINE, Report
 from tfpipe.tools.bench.headspace import REPLAY, TRAINING
 from tfpipe.tools.bench.machine import Machine
@@ -68,14 +69,14 @@ def as_json(report: Report | RanksReport) -> dict[str, Any]:
 def _ranks(report: RanksReport) -> str:
     rate, turns, size = spread(report.totals), len(report.turns), len(report.turns[0])
     seconds = sum(segment.seconds for turn in report.turns for segment in turn) / turns / size
-    note = f"  (a rank's median over {turns} turns of {seconds:.1f} s, all ranks at once)"
+    note = f"  (a rank's median over {counted(turns, 'turn')} of {seconds:.1f} s, all ranks at once)"
     alone = spread_of(report.alone)
     lines = [
         HEADER,
         _row("1 rank", alone, f"  ({_threads(report.machine_alone)})"),
-        _row(f"{size} ranks", rate, f"  ({_threads(report.machine)} each)"),
+        _row(counted(size, "rank"), rate, f"  ({_threads(report.machine)} each)"),
         _row("  each of them", report.each, note),
-        _row(f"{size} ranks / 1 rank", report.ratio, digits=3),
+        _row(f"{counted(size, 'rank')} / 1 rank", report.ratio, digits=3),
         _row("  of CPU time", report.cpu_ratio, CPU_SECOND, digits=3),
     ]
     facts = _facts(report.machine_alone, report.data)
@@ -83,22 +84,23 @@ def _ranks(report: RanksReport) -> str:
 
 
 def _threads(machine: Machine) -> str:
-    return f"{machine.threads} pipeline thread{'s' if machine.threads > 1 else ''}"
+    return counted(machine.threads, "pipeline thread")
 
 
 def _facts(machine: Machine, data: DataConfig) -> list[str]:
-    several = f" {len(data.by_view)} views of an image," if data.views else ""
+    several = f" {counted(len(data.by_view), 'view')} of an image," if data.views else ""
     return [
         f"machine   {machine.cpus} of {machine.host_cpus} CPUs, {_threads(machine)}, TensorFlow {machine.tensorflow}",
         *([f"decoder   {machine.decoder}"] if machine.decoder else []),
-        f"pipeline {several} {data.crop_for('train')} crops of {data.shapes} {data.dtype}, batches of "
+        f'pipeline {several} "{data.crop_for("train")}" crops of {data.shapes} {data.dtype}, batches of '
         f"{data.batch_size}, readers {data.num_parallel_readers}, prefetch {data.prefetch_buffer_size}",
     ]
 
 
 def _start(report: Report) -> str:
     catalog, batch = f"{report.catalog_s:.2f} s", f"{report.first_batch_s[0]:.2f} s"
-    start = f"start     {report.images} images: filelist and labels {catalog}, first batch {batch} later; in no rate"
+    images = counted(report.images, "image")
+    start = f"start     {images}: filelist and labels {catalog}, first batch {batch} later; in no rate"
     before, after = report.memory
     more = f"{(after - before) / 1e6:.0f} MB more than before the list was read"
     memory = f"memory    {after / 1e6:.0f} MB private to this rank, {more}"
@@ -108,11 +110,11 @@ def _start(report: Report) -> str:
 def _rates(report: Report) -> str:
     machine = report.machine
     segments = report.segments[PIPELINE]
-    note = f"{len(segments)} segments of {sum(segment.seconds for segment in segments) / len(segments):.1f} s"
+    note = f"{counted(len(segments), 'segment')} of {fmean(segment.seconds for segment in segments):.1f} s"
     # The ratio if no other process used the CPUs.
     of_cpu = report.ratio(LIMIT, PIPELINE, "cpu_us")
-    files = f"{report.limit.images} whole files in memory"
-    made_of = f"  (libjpeg-turbo + resize, 1 thread, {files}, x {machine.cpus} CPUs)"
+    files = f"{counted(report.limit.images, 'whole file')} in memory"
+    made_of = f"  (libjpeg-turbo + resize, 1 thread, {files}, x {counted(machine.cpus, 'CPU')})"
     lines = [
         HEADER,
         _row(PIPELINE, report.spread(PIPELINE), f"  ({note})"),
@@ -123,7 +125,7 @@ def _rates(report: Report) -> str:
         _row("  of CPU time", of_cpu, CPU_SECOND, digits=2),
     ]
     if report.limit.skipped:
-        lines.append(f"  the limit goes without {report.limit.skipped} files that cannot be decoded; see tfpipe check")
+        lines.append(f"  the limit goes without {counted(report.limit.skipped, 'file')}, not decoded; see tfpipe check")
     return "\n".join(lines)
 
 

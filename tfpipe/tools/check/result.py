@@ -13,7 +13,7 @@ from tfpipe.data.catalog.filelist import read_lines, write_filelist
 from tfpipe.data.catalog.index import ODD
 from tfpipe.data.catalog.labels import near_names
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 
 Harm = Literal["stops", "wrong", "handled"]
 HUGE_PIXELS = 50e6
@@ -140,11 +140,11 @@ def strictly(checked: Sequence[Checked]) -> str | None:
         of_split = f"of the {result.split} data"
         left_out = sum(count for count, _ in result.catalog.ledger.counts.values())
         if left_out:
-            problems.append(f"{left_out} entries {of_split} are not used")
+            problems.append(f"{counted(left_out, 'entry')} {of_split} not used")
         for code in STRICT:
             images = int(result.having([code]).sum())
             if images:
-                problems.append(f'{images} images {of_split} are odd, "{code}"')
+                problems.append(f'{counted(images, "image")} {of_split} odd, "{code}"')
     # Both splits have one class table.
     for one, other in near_names(checked[0].catalog.classes):
         problems.append(f"the classes {one!a} and {other!a} differ only by blanks, case or a byte order mark")
@@ -180,7 +180,9 @@ def _lines(checked: Checked) -> list[str]:
     annotated = f", {int(catalog.annotated.sum()):,} with {'an XML' if checked.reads_xmls else 'boxes'}"
     if checked.is_list and not checked.reads_xmls:
         annotated = ", XMLs not read"
-    lines = [f"{checked.split}: {len(catalog):,} images of {checked.place}{annotated}, {checked.bytes / 1e9:.3g} GB"]
+    lines = [
+        f"{checked.split}: {counted(len(catalog), 'image')} of {checked.place}{annotated}, {checked.bytes / 1e9:.3g} GB"
+    ]
     lines += _classes(checked.classes)
     lines += [f"  not used: {text}" for text in catalog.ledger.texts]
     oddities = checked.oddities
@@ -210,10 +212,11 @@ def _classes(counts: dict[str, int]) -> list[str]:
     if not counts:
         return []
     used = {name: count for name, count in counts.items() if count}
-    lines = [f"  {len(counts):,} classes"]
+    lines = [f"  {counted(len(counts), 'class')}"]
     if used:
         least, most = min(used, key=used.__getitem__), max(used, key=used.__getitem__)
-        lines[0] += f": from {used[least]:,} images ({least}) to {used[most]:,} ({most})"
+        few, many = counted(used[least], "image"), f"{used[most]:,}"
+        lines[0] += f": {few} each" if used[least] == used[most] else f": from {few} ({least}) to {many} ({most})"
     without = [name for name in counts if name not in used]
     if without:
         names = ", ".join(without[:EXAMPLES] + ["..."] * (len(without) > EXAMPLES))

@@ -34,7 +34,7 @@ from tfpipe.data.sources.remote.source import UrlSplit
 from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.errors import ConfigError, TfpipeError, counted
 from tfpipe.prepare.index import images_of
 from tfpipe.tools.check.reading import DIGEST_BYTES, Chunk, Doubt, Outcome, Seen, attempt, look, recheck_with_tensorflow
 from tfpipe.tools.check.result import STOPS, Checked, bits
@@ -228,7 +228,7 @@ def _look(subject: Subject, chunks: Sequence[range], processes: int | None) -> l
     classes = {name: number for number, name in enumerate(catalog.classes)}
     work = partial(look, classes=classes, most_pixels=config.max_pixels)
     processes = min(processes or world.threads or usable_cpus(), max(1, len(chunks)))
-    label = f"checking {catalog.split} data ({max(map(len, chunks), default=0)} images each)"
+    label = f"checking {catalog.split} data ({counted(max(map(len, chunks), default=0), 'image')} each)"
     try:
         seen = parallel(work, _chunks(subject, chunks), processes, look.__module__)
         return list(chain.from_iterable(progress(seen, len(chunks), label, "chunk", world.rank == 0)))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from tfpipe.config import DataConfig
+from tfpipe.errors import counted
 from tfpipe.tools.report.runs import Run
 from tfpipe.training.monitor.stragglers import describe_stragglers
 
@@ -115,7 +116,7 @@ def diagnose_chains(figures: ChainFigures) -> Verdict:
     data, stages = figures.data, figures.stages
     usable = min(figures.threads, figures.cpus)
     unit = "thread" if figures.threads == usable else "CPU"
-    evidence = f"{figures.busy:.2f} of {usable} {unit}{'s' if usable > 1 else ''} busy"
+    evidence = f"{figures.busy:.2f} of {counted(usable, unit)} busy"
     dearest = max(stages, key=lambda stage: stage.cpu_us, default=NOT_MEASURED)
     total = sum(max(0.0, stage.cpu_us) for stage in stages)
     share = f"; it takes {100 * dearest.cpu_us / total:.0f} % of an image's CPU time" if stages else ""
@@ -145,7 +146,7 @@ def _cpu_advice(figures: ChainFigures, top: StageCost) -> str:
     if data.num_parallel_readers == 1 and cpus > 1:
         return f'data.num_parallel_readers is 1, which is one thread of {cpus}: set it to "auto"'
     if threads < cpus:
-        return f"data.threads is {data.threads}, and this process may use {cpus} CPUs: null takes all of them"
+        return f"data.threads is {data.threads}, and this process may use {counted(cpus, 'CPU')}: null takes all"
     all_busy = "every CPU it may use is busy: give the rank more CPUs, or less work an image"
     if top is NOT_MEASURED:
         return f"{all_busy}; --stages says where the time goes"
@@ -237,7 +238,7 @@ def uses(run: Run) -> list[Use]:
     for stage in trace.stages:
         if stage.name == "read":
             busy = stage.busy_s / trace.seconds
-            because = f"read: {busy:.1f} of {run.reads} reads at once under way all the time"
+            because = f"read: on average {busy:.1f} of {run.reads} reads at once under way"
             because += f", {1000 * stage.busy_s / trace.images:.1f} ms an image" if trace.images else ""
             result.append(Use("storage", "read", busy / run.reads, because))
     for by_python in (False, True):
@@ -248,12 +249,12 @@ def uses(run: Run) -> list[Use]:
         total_s = sum(stage.busy_s for stage in stages)
         busy = total_s / trace.seconds
         if by_python:
-            calls = f"{busy:.2f} calls under way all the time"
+            calls = f"on average {busy:.2f} calls under way"
             because = f"{top.name} calls Python, which runs one thread at a time: {calls}"
             result.append(Use("python", top.name, busy, because))
         else:
             kinds: dict[str, Kind] = {"parse": "xml", "transform": "transform"}
-            because = f"{top.name}: {busy:.2f} of {run.threads} pipeline threads busy, "
+            because = f"{top.name}: {busy:.2f} of {counted(run.threads, 'pipeline thread')} busy, "
             because += f"{100 * top.busy_s / total_s:.0f} % of it with {top.name}"
             result.append(Use(kinds.get(top.name, "decode"), top.name, busy / run.threads, because))
     return result
@@ -298,7 +299,7 @@ def _too_many_threads(run: Run) -> Verdict | None:
     return Verdict(
         "threads",
         "",
-        f"TOO MANY THREADS: {waiting} more than the {load.cores} CPUs that this rank may use could have run",
+        f"TOO MANY THREADS: {waiting} more than the {counted(load.cores, 'CPU')} that this rank may use could have run",
         "they take turns, and the model's own threads wait for theirs",
         f"data.threads is {data.threads}: null gives as many as there are CPUs",
     )
@@ -316,8 +317,8 @@ def _noisy_neighbour(run: Run) -> Verdict | None:
         "",
         f"NOISY NEIGHBOUR: a step waits {100 * run.wait_fraction:.1f} % of its time for input, but its model and the "
         "pipeline take turns on the same CPUs",
-        f"{100 * load.busy:.0f} % of {load.cores} CPUs are busy, {load.queued * load.cores:.1f} more threads could "
-        f"have run all the time; the pipeline's threads keep {load.pipeline:.1f} CPUs, or wait for them",
+        f"{100 * load.busy:.0f} % of {counted(load.cores, 'CPU')} busy, {load.queued * load.cores:.1f} more threads "
+        f"could have run all the time; the pipeline's threads keep {load.pipeline:.1f} CPUs, or wait for them",
         f"{SWEEP} finds the share of the CPUs that gives the most steps/s (now {data.threads or 'null'}), compared "
         "with steps fed from memory",
     )

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfpipe.errors import counted
 from tfpipe.util.console import plain
 
 # Readable on white and on black.
@@ -80,7 +81,7 @@ def chosen_ranks(lines: Sequence[Line]) -> list[Line]:
         return list(lines)
     highest = sorted(lines, key=lambda line: -float(np.mean(line.y)))[: RANKS - 1]
     median = np.median([line.y for line in lines], axis=0).tolist()
-    return [*highest, Line(f"median of {len(lines)} ranks", lines[0].x, median)]
+    return [*highest, Line(f"median of {counted(len(lines), 'rank')}", lines[0].x, median)]
 
 
 def line_figure(

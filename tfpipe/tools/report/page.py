@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from tfpipe import __version__
 from tfpipe.config import load_config
 from tfpipe.data.runtime.recording import Recording
-from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.errors import ConfigError, TfpipeError, counted
 from tfpipe.tools.report import figures
 from tfpipe.tools.report.diagnosis import diagnose_run, uses
 from tfpipe.tools.report.figures import GRAY, RED, AxisMark, Bar, Figure, Line
@@ -138,9 +138,8 @@ def read_events(path: Path) -> list[dict[str, Any]]:
 
 def _about(event: Mapping[str, Any]) -> str:
     if event["event"] == "start":
-        ranks = "1 rank" if event["ranks"] == 1 else f"{event['ranks']} ranks"
         note = f"; {event['note']}" if event["note"] else ""
-        return f"{ranks}, host {event['host']}, process {event['pid']}{note}"
+        return f"{counted(event['ranks'], 'rank')}, host {event['host']}, process {event['pid']}{note}"
     if event["event"] == "checkpoint":
         return f"{event['file']}, written in {event['seconds']} s"
     return str(event.get("by") or event.get("reason", ""))
@@ -318,7 +317,7 @@ def timeline(batches: Sequence[WorstBatch]) -> Figure | None:
         return None
     rows = {f"rank {row.rank}, batch {row.batch}": list(_bars(row)) for row, _ in batches}
     text = (
-        f"The {len(batches)} traced batches that were waited for longest, from {batches[0].row.wait_ms:.1f} to "
+        f"The {counted(len(batches), 'traced batch')} with the longest waits, from {batches[0].row.wait_ms:.1f} to "
         f"{batches[-1].row.wait_ms:.1f} ms, each from the beginning of the wait to the end of its step."
     )
     svg = figures.draw_rows(rows, "ms since the step asked for its batch", PART_COLOURS, "timeline")

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from tfpipe.errors import counted
 from tfpipe.tools.report.diagnosis import diagnose_run
 from tfpipe.tools.report.runs import Run
 from tfpipe.tools.report.trace import Trace
-from tfpipe.util.console import autotuned, line
+from tfpipe.util.console import autotuned, figure, line
 
 LABEL, COLUMN = 24, 22
 
@@ -47,7 +48,7 @@ def _one(run: Run) -> str:
         parts.append(_steps(run))
     elif trace is not None:
         step_ms = 1000 * fmean(step.seconds for step in trace.steps)
-        rate = f", {trace.images / trace.seconds:.0f} images/s" if trace.images else ""
+        rate = f", {figure(trace.images / trace.seconds)} images/s" if trace.images else ""
         parts.append([f"a step takes {step_ms:.1f} ms, {100 * trace.wait_fraction:.0f} % of it waiting{rate}"])
     if trace is not None and trace.stages:
         parts.append(_stages(trace, run.at_once))
@@ -60,7 +61,7 @@ def measured(run: Run) -> str:
     """Returns the numbers of steps that were measured and traced, as text."""
     facts = []
     if run.intervals:
-        facts.append(f"{sum(interval['steps'] for interval in run.intervals)} steps in {len(run.intervals)} intervals")
+        facts.append(f"{counted(run.total('steps'), 'step')} in {counted(len(run.intervals), 'interval')}")
     if run.trace is not None:
         first, last = run.trace.steps[0].number, run.trace.steps[-1].number
         facts.append(f"steps {first} to {last} traced")
@@ -111,11 +112,11 @@ def _process(run: Run) -> list[str]:
     tuned = autotuned((knob["stage"], knob["parameter"], knob["value"]) for knob in last["autotune"])
     facts = {
         "AUTOTUNE chose": tuned or "nothing",
-        "images/s": f"{run.mean('images_per_second'):.0f}, over {len(last['ranks'])} rank(s)",
-        "CPU": f"{100 * run.mean('cpu_fraction'):.0f} % of {last['cores']} CPUs; "
+        "images/s": f"{figure(run.mean('images_per_second'))}, over {counted(len(last['ranks']), 'rank')}",
+        "CPU": f"{100 * run.mean('cpu_fraction'):.0f} % of {counted(last['cores'], 'CPU')}; "
         f"{run.mean('queued_fraction') * last['cores']:.1f} more threads could have run",
         "memory": f"{last['memory_bytes'] / 1e9:.2f} GB",
-        "read": f"{run.total('files') / seconds:.0f} files/s, {read:.1f} MB/s, {from_storage:.1f} from storage",
+        "read": f"{figure(run.total('files') / seconds)} files/s, {read:.1f} MB/s, {from_storage:.1f} from storage",
     }
     if len(last["ranks"]) > 1:
         for part, what in (("wait_ms", "waits for input, ms"), ("own_ms", "step less allreduce, ms")):

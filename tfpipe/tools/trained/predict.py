@@ -17,7 +17,7 @@ from tfpipe.data.failures.missing import DroppedSample
 from tfpipe.data.loader import Loader
 from tfpipe.data.split import sample_names
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.errors import ConfigError, TfpipeError, counted
 from tfpipe.tools.trained.passes import class_name, open_images, open_test
 from tfpipe.training.evaluate import whole_pass
 from tfpipe.training.saved import CLASSES, check_meaning, check_outputs, load_model, read_classes
@@ -83,14 +83,14 @@ def predict(config: Config, model_path: Path, inputs: Sequence[Path], top: int |
     left_out = sorted((sample for _, part, _ in ranks for sample in part), key=lambda sample: sample.position)
     images = int((total.positions[:, 1] == 0).sum())
     if not loader.catalog.by_object and images + len(left_out) != len(loader.catalog):
-        raise TfpipeError(f"the pass saw {images} images of {len(loader.catalog)}")
+        raise TfpipeError(f"the pass saw {images} of {len(loader.catalog)} images")
     return Predicted(loader, total, names, not inputs, left_out, max(spent for *_, spent in ranks))
 
 
 def chosen_top(top: int | None, outputs: int, model: Path) -> int:
     """Returns the number of classes to write; raises ConfigError if a model has not so many outputs."""
     if top is not None and top > outputs:
-        raise ConfigError(f"--top {top}: {model} has {outputs} outputs; accepted: 1 to {outputs}")
+        raise ConfigError(f"--top {top}: {model} has {counted(outputs, 'output')}; accepted: 1 to {outputs}")
     return min(TOP, outputs) if top is None else top
 
 

@@ -1,10 +1,9 @@
 """Pictures of a pipeline's input and output: a batch with its targets, images with boxes, or an image's epochs."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count as counted
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,7 +31,7 @@ from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split
 from tfpipe.data.targets.labels import needs_origin
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.tools.view import sheet
 from tfpipe.tools.view.sheet import Scene, Tile, class_color, magnified
 from tfpipe.util.retry import retried
@@ -88,7 +87,7 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
     if what.kind == "epochs" and what.split == "test":
         raise ConfigError("view --epochs shows training data: test data is never augmented, and comes once")
     if what.split == "test" and what.first >= len(catalog):
-        raise ConfigError(f"--first must be below the {len(catalog)} images of the test data, received {what.first}")
+        raise ConfigError(f"--first: received {what.first}, of {counted(len(catalog), 'image')} of test data")
     if what.kind == "boxes" and data.targets.kind != "label":
         raise ConfigError(
             f'view --boxes shows crops of one class, and data.targets is "{data.targets.kind}": use tfpipe view alone, '
@@ -114,8 +113,8 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
     if what.kind == "epochs":
         (item,) = split.visits(stream, 1).item.tolist()
         name = split.name(catalog.image_and_box(item)[0])
-        return f"{name} in {len(shown)} epochs, before data.augment and, below, after it", shown
-    things = f"{len(shown)} {'crops' if what.kind == 'batch' else 'images and their crops'}"
+        return f"{name} in {counted(len(shown), 'epoch')}, before data.augment and, below, after it", shown
+    things = counted(len(shown), "crop") if what.kind == "batch" else f"{counted(len(shown), 'image')} with crops"
     seen = "training" if what.split == "train" else "testing"
     cut = '", "'.join(dict.fromkeys(view.crop_for(catalog.split) for view in split.config.by_view))
     frames = "; in white, what is cut out" if what.kind == "boxes" and _framed(split) else ""
@@ -141,7 +140,7 @@ def _batch(config: Config, split: Split, stream: Stream, count: int, names: Sequ
         for row in zip(*(target_tiles(view, labels, names, split.config) for view in _views(images)), strict=True)
         for tile in row
     )
-    return list(islice(tiles, count))
+    return list(itertools.islice(tiles, count))
 
 
 def _views(images: Any) -> tuple[Any, ...]:
@@ -206,7 +205,7 @@ def find_visits(split: Split, first: int) -> Iterator[tuple[int, int]]:
     """Yields (epoch, position) of each epoch's first visit of the image at position `first`, from there on."""
     order = split.order
     (item,) = order.items(np.array([first], np.int64))
-    for epoch in counted(first // len(order.positions(0, ALONE))):
+    for epoch in itertools.count(first // len(order.positions(0, ALONE))):
         positions = order.positions(epoch, ALONE)
         for start in range(max(first, positions.start), positions.stop, POSITIONS):
             block = np.arange(start, min(start + POSITIONS, positions.stop))
@@ -225,7 +224,7 @@ def draw_epochs(config: Config, split: Split, first: int, epochs: int) -> list[T
     plain = data.model_copy(update={"augment": []})
     configs = [config.model_copy(update={"data": each}) for each in (plain, data)]
     tiles = []
-    for epoch, position in islice(find_visits(split, first), epochs):
+    for epoch, position in itertools.islice(find_visits(split, first), epochs):
         stream = Stream.start(1).at([Cursor(position)])
         batches = (_batches(each, split.adapted(each.data, ALONE), stream) for each in configs)
         before, after = (np.asarray(magnified(np.asarray(images[0]))) for images, *_ in map(next, batches))

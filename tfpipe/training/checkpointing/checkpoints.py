@@ -15,7 +15,7 @@ from tfpipe.data.contract import breaches, data_contract
 from tfpipe.data.order.schedule import Phase
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.split import Split
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.json_text import leaves, to_json
 
@@ -50,7 +50,7 @@ class GlobalBatch(NamedTuple):
         return self.size * self.per_rank
 
     def __str__(self) -> str:
-        return f"{self.size} ranks x {self.per_rank}"
+        return f"{counted(self.size, 'rank')} x {self.per_rank}"
 
 
 @dataclass(frozen=True)
@@ -183,8 +183,8 @@ def check_contract(state: State, contract: dict[str, Any], batch: GlobalBatch, a
         different.append(f"data.batch_size: {state.batch} then, {batch} now")
     if contract["data.scope"] == "shard" and batch.size != state.batch.size:
         raise ConfigError(
-            f'with data.scope "shard" a rank keeps its share of the list, so a run of {state.batch.size} ranks resumes '
-            f"only with as many; there are {batch.size}"
+            f'with data.scope "shard" a rank keeps its share of the list, so a run resumes only with as '
+            f"many ranks: {state.batch.size} then, {batch.size} now"
         )
     frozen = [values.get("model.freeze") for values in (state.contract, contract)]
     if frozen[0] != frozen[1]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tfpipe.config import TrainingConfig
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError, Stopped, TfpipeError
+from tfpipe.errors import ConfigError, Stopped, TfpipeError, counted
 from tfpipe.training.backends import averaged_statistics
 from tfpipe.training.checkpointing.checkpoints import FOLDER, Checkpoint, State, write
 from tfpipe.training.checkpointing.signals import Stop
@@ -126,9 +126,9 @@ class Checkpoints(RunCallback):
         ]
         if names:
             raise TfpipeError(
-                f"rank {world.rank}: {len(names)} weights are NaN or infinite after {_where(state)}, e.g. {names[0]}: "
-                f"no checkpoint is written, and the last one in {self.run_dir / FOLDER}, if any, is kept; --resume "
-                "continues from it, e.g. with a lower optimizer.learning_rate"
+                f"rank {world.rank}: NaN or infinite after {_where(state)}: {counted(len(names), 'weight')}, e.g. "
+                f"{names[0]}; no checkpoint is written, and the last one in {self.run_dir / FOLDER}, if any, is kept; "
+                "--resume continues from it, e.g. with a lower optimizer.learning_rate"
             )
         try:
             path = world.from_rank0(
@@ -246,4 +246,4 @@ def _first_difference(theirs: Sequence[tuple[int, ...]], ours: Sequence[tuple[in
     for number, (their, our) in enumerate(zip(theirs, ours, strict=False)):
         if their != our:
             return f"array {number} is of shape {their} there, {our} here"
-    return f"{len(theirs)} arrays there, {len(ours)} here"
+    return f"{counted(len(theirs), 'array')} there, {len(ours)} here"

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from tfpipe.data.loader import Loader
 from tfpipe.data.order.stream import Stream
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.training.checkpointing.checkpoints import (
     FOLDER,
     Checkpoint,
@@ -171,7 +171,7 @@ def find_start(loader: Loader, run_dir: Path, steps: int, *, resume: bool = Fals
     step, scale = carried_over(old, fresh.batch, steps, config.training.steps_per_epoch is not None)
     now = {name: getattr(fresh, name) for name in ("batch", "contract", "settings", "epoch_steps")}
     state = replace(old, step=step, stream=old.stream.over(world.size), **now)
-    logger.info("resumes after %d steps, in epoch %d", state.total_steps, state.epoch + 1)
+    logger.info("resumes after %s, in epoch %d", counted(state.total_steps, "step"), state.epoch + 1)
     return Start(state, checkpoints[0] if checkpoints else None, scale)
 
 

@@ -18,7 +18,7 @@ from tfpipe.collectives.hub import Hub, Peer
 from tfpipe.collectives.protocol import is_lost
 from tfpipe.collectives.rendezvous import connect_again
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError, Stopped, TfpipeError
+from tfpipe.errors import ConfigError, Stopped, TfpipeError, counted
 from tfpipe.util.open_files import allow_open
 
 logger = logging.getLogger(__name__)
@@ -171,6 +171,6 @@ def _receive(hub: Hub, limit_s: float | None) -> tuple[Peer | None, bytes, str]:
             if limit_s is not None and heard_s and now_s >= looked_s + BEAT_S:
                 looked_s, peer = now_s, min(heard_s, key=heard_s.__getitem__)
                 if (silent_s := now_s - heard_s[peer]) >= limit_s:
-                    told = f"has not run for {silent_s:.0f} seconds (data.stall_timeout_s): it is stopped, or hangs"
-                    return peer, b"", f"{told}; {RESUME}"
+                    told = f"has not run for {counted(silent_s, 'second')} (data.stall_timeout_s): it is stopped"
+                    return peer, b"", f"{told}, or hangs; {RESUME}"
     return None, b"", ""

@@ -5,7 +5,7 @@ import logging
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -16,8 +16,10 @@ from tfpipe.data.order.schedule import Schedule
 from tfpipe.data.runtime.op_errors import as_os_error
 from tfpipe.data.runtime.recording import TracedBatch
 from tfpipe.data.runtime.tracing import Tracer
+from tfpipe.errors import counted
 from tfpipe.training.monitor.metrics import METRICS, append
 from tfpipe.training.run_model import RunCallback
+from tfpipe.util.console import figure
 
 # In the first steps of a run, graphs are traced, buffers filled, and AUTOTUNE adapts.
 WARMUP_STEPS = 5
@@ -196,20 +198,20 @@ class Profile(RunCallback):
 
 def metrics_line(logs: Logs) -> str:
     """Formats loss, accuracies, images/s and input wait of `logs` as one line; leaves out missing ones."""
-    parts = [
-        ("loss", "loss {:.4f}", 1),
-        ("top1", "top-1 {:.4f}", 1),
-        ("top5", "top-5 {:.4f}", 1),
-        ("images_per_second", "{:.0f} images/s", 1),
-        ("input_wait_fraction", "{:.0f} % input wait", 100),
-        ("test_loss", "| test loss {:.4f}", 1),
-        ("test_top1", "top-1 {:.4f}", 1),
-        ("test_top5", "top-5 {:.4f}", 1),
-        ("test_macro_recall", "macro recall {:.4f}", 1),
-        ("test_crops", "on {} crops", 1),
-        ("test_images", "of {} images", 1),
-    ]
-    return "  ".join(text.format(scale * logs[name]) for name, text, scale in parts if name in logs)
+    forms: dict[str, Callable[[float], str]] = {
+        "loss": "loss {:.4f}".format,
+        "top1": "top-1 {:.4f}".format,
+        "top5": "top-5 {:.4f}".format,
+        "images_per_second": lambda rate: f"{figure(rate)} images/s",
+        "input_wait_fraction": lambda share: f"{100 * share:.0f} % input wait",
+        "test_loss": "| test loss {:.4f}".format,
+        "test_top1": "top-1 {:.4f}".format,
+        "test_top5": "top-5 {:.4f}".format,
+        "test_macro_recall": "macro recall {:.4f}".format,
+        "test_crops": lambda count: f"on {counted(count, 'crop')}",
+        "test_images": lambda count: f"of {counted(count, 'image')}",
+    }
+    return "  ".join(form(logs[name]) for name, form in forms.items() if name in logs)
 
 
 def clock(seconds: float) -> str:

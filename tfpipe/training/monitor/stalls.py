@@ -113,5 +113,5 @@ class StallWatch:
                 return
 
     def _text(self, stall: Stall) -> str:
-        rank, lasted = self._loader.world.rank, f"{stall.seconds:{'.0f' if stall.seconds >= 10 else '.2g'}} seconds"
+        rank, lasted = self._loader.world.rank, f"{stall.seconds:.1f} seconds"
         return f"rank {rank}: {self._name} {stall.step} has been open for {lasted}, {STALLED_IN[stall.part]}"

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from tfpipe.errors import counted
+
 # SPDL's threshold is twice the average. With few ranks the straggler itself raises the average (of two ranks, none can
 # take twice as long), so the threshold here is 1.5 times the median of the other ranks.
 AT_LEAST_TIMES = 1.5
@@ -56,7 +58,7 @@ class Straggling(NamedTuple):
         rank, host, times, because = self.fixed
         return (
             f"rank {rank} (host {host}) is {times:.1f} times slower than the others in {self.counts[rank]} of "
-            f"{self.intervals} intervals: {CAUSES[because][1]}"
+            f"{counted(self.intervals, 'interval')}: {CAUSES[because][1]}"
         )
 
 

@@ -101,7 +101,7 @@ def test_boxes_are_in_the_archive(tmp_path: Path, form: str) -> None:
     boxes = split.catalog.boxes
     assert [np.count_nonzero(boxes.images == item) for item in range(12)] == [max(len(s.boxes), 1) for s in SAMPLES]
     assert np.allclose(boxes.boxes[boxes.images == 1][0] * [24, 32, 24, 32], [2, 2, 13, 20])
-    assert split.catalog.ledger.texts == ["1 .txt (e.g. kaggle/ILSVRC/ImageSets/CLS-LOC/train_cls.txt)"]
+    assert split.catalog.ledger.texts == [".txt (1, e.g. kaggle/ILSVRC/ImageSets/CLS-LOC/train_cls.txt)"]
 
 
 def test_the_flat_validation_tar_has_its_labels_in_a_file(tmp_path: Path) -> None:
@@ -319,8 +319,8 @@ def test_odd_names_and_other_members(tmp_path: Path, form: int) -> None:
     catalog = split_of(tmp_path).catalog
     assert sorted(catalog.paths) == sorted(f"a/{name}" for name in (names[0], names[1], names[4], "z/hard.jpg"))
     assert set(catalog.ledger.texts) == {
-        "1 links (e.g. z/link.jpg)",
-        "1 names that begin with a dot (e.g. a/z/._1.jpg)",
-        "1 .me (e.g. a/z/read.me)",
-        "1 archives of no images by their names (e.g. ILSVRC2012_devkit_t12.tar.gz)",
+        "links (1, e.g. z/link.jpg)",
+        "names that begin with a dot (1, e.g. a/z/._1.jpg)",
+        ".me (1, e.g. a/z/read.me)",
+        "archives of no images by their names (1, e.g. ILSVRC2012_devkit_t12.tar.gz)",
     }

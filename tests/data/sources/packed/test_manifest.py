@@ -324,7 +324,7 @@ def test_shards_that_are_not_whole_are_named(
 @pytest.mark.parametrize("kind", ["original", "crops"])
 def test_a_damaged_record_is_named(sample: SampleData, tmp_path: Path, copy: dict[str, Path], kind: str) -> None:
     """With its shard, its number there, and the file that it was."""
-    assert verify(copy[kind]) == f"{copy[kind]}: all 14 files are as they were packed"
+    assert verify(copy[kind]) == f"{copy[kind]}: 14 files as packed"
     config = config_of(sample, tmp_path, "packed", copy[kind], shuffle_buffer=0)
     split = load_split(config.data, "train", World())
     records = split.shards.records

@@ -271,7 +271,7 @@ def test_objects_classes_are_not_in_them(sample: SampleData, tmp_path: Path, rec
 def test_shards_without_a_record_are_named(sample: SampleData, tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     (tmp_path / "none/train-00000-of-00001").write_bytes(b"")
-    said = r"TFRecords in .*none hold no train record\n  1 shards that hold no image \(e.g. train-0.*, 0 bytes"
+    said = r"TFRecords in .*none hold no train record\n  shards that hold no image \(1, e.g. train-0.*, 0 bytes"
     with pytest.raises(ConfigError, match=said):
         load_split(config_of(sample, tmp_path, "tfrecord", tmp_path / "none").data, "train", World())
 

@@ -63,7 +63,7 @@ def test_an_error_that_may_pass_costs_a_scan_a_pause(
     pauses = fail_once(monkeypatch, where, name)
     catalog = catalog_of(tmp_path)
     assert (list(catalog.paths), pauses) == (["a.jpg"], [1])
-    assert catalog.ledger.texts == ["1 .txt (e.g. a.txt)"]
+    assert catalog.ledger.texts == [".txt (1, e.g. a.txt)"]
     assert "train-0.tar" in caplog.text or name == "_check_end"
 
 
@@ -133,8 +133,8 @@ def test_shards_of_no_split_are_told(tmp_path: Path, caplog: pytest.LogCaptureFi
     write_tars(tmp_path, SAMPLES)
     write(tmp_path / "more.tar", x__jpg=b"x")
     catalog = catalog_of(tmp_path)
-    assert len(catalog) == 12 and catalog.ledger.texts == [f"1 files of no split (e.g. {tmp_path}/more.tar)"]
-    assert caplog.text.count("holds what is not used:\n  1 files of no split") == 1
+    assert len(catalog) == 12 and catalog.ledger.texts == [f"files of no split (1, e.g. {tmp_path}/more.tar)"]
+    assert caplog.text.count("holds what is not used:\n  files of no split (1") == 1
     (tmp_path / "more.tar").rename(tmp_path / "train-val-1.tar")
     with pytest.raises(ConfigError, match=r"train-val-1\.tar may be training data or test data"):
         open_source(make_config({"data": {"source": {"kind": "webdataset", "path": str(tmp_path)}}}).data).has_test()
@@ -204,14 +204,14 @@ def test_members_that_are_not_used_are_counted(
         label.size = 1
         tar.addfile(label, io.BytesIO(b"0"))
     # A hard link is the image that it links to.
-    kinds = ["1 .png (e.g. c.png)", "1 .psd (e.g. b.psd)", "1 .seg.png (e.g. a.seg.png)", "1 .txt (e.g. c.txt)"]
-    kinds += ["1 links (e.g. d.jpg)", "1 names that begin with a dot (e.g. .DS_Store)"]
-    kinds += ["1 samples without an image (e.g. b)"]
+    kinds = [".png (1, e.g. c.png)", ".psd (1, e.g. b.psd)", ".seg.png (1, e.g. a.seg.png)", ".txt (1, e.g. c.txt)"]
+    kinds += ["links (1, e.g. d.jpg)", "names that begin with a dot (1, e.g. .DS_Store)"]
+    kinds += ["samples without an image (1, e.g. b)"]
     for _ in range(2):  # the second time from the stored scan
         caplog.clear()
         catalog = catalog_of(tmp_path)
         assert (list(catalog.paths), catalog.labels.tolist()) == (["a.jpg", "c.JPG", "e.jpg"], [1, 0, 0])
-        assert "holds what is not used:\n  " + "\n  ".join([*kinds[:6], "and 1 other reasons"]) in caplog.text
+        assert "holds what is not used:\n  " + "\n  ".join([*kinds[:6], "and 1 other reason"]) in caplog.text
     (tmp_path / "c.json").write_text(
         json.dumps({"data": {**SMALL, "source": {"kind": "webdataset", "path": str(tmp_path)}}})
     )

@@ -125,7 +125,7 @@ def test_a_link_is_no_image_and_is_counted(tmp_path: Path) -> None:
     path, ledger = tmp_path / "a.zip", Ledger()
     infos(path, (info("a/1.jpg"), b"image"), (info("b/2.jpg", mode=0o120777), b"../a/1.jpg"))
     assert [found.name for found in listed(path, ledger)] == ["a/1.jpg"]
-    assert ledger.texts == ["1 links (e.g. b/2.jpg)"]
+    assert ledger.texts == ["links (1, e.g. b/2.jpg)"]
 
 
 def test_the_last_part_of_a_split_zip_file_says_what_to_do(tmp_path: Path) -> None:

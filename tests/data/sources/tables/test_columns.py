@@ -100,7 +100,7 @@ GOOD = [[0.0, 0.0, 0.5, 0.5]]
         ({"boxes": [GOOD, [None]]}, r"received \[null\] in the column \"boxes\""),
         (
             {"boxes": [GOOD, GOOD], "box_labels": [["x"], ["x", "y"]]},
-            r'received \["x", "y"\] in the column "box_labels"; accepted: one label for each of the 1',
+            r'received \["x", "y"\] in the column "box_labels"; accepted: one label for each box, of 1',
         ),
         ({"boxes": [GOOD, GOOD], "width": ["32", "big"], "height": [24, 24]}, r'received "big" in the column "width"'),
         ({"path": ["a", None]}, r'received an empty cell in the column "path"; accepted: the path of an image'),

@@ -160,8 +160,8 @@ def test_rows_of_further_splits_are_counted() -> None:
     data = hugging_face("train", "validation", "test", "unsupervised")
     train, test = (split_of(data, split).catalog for split in ("train", "test"))
     assert sorted(train.ledger.texts) == [
-        '1 rows of the split "test" (e.g. row 0 of test)',
-        '1 rows of the split "unsupervised" (e.g. row 0 of unsupervised)',
+        'rows of the split "test" (1, e.g. row 0 of test)',
+        'rows of the split "unsupervised" (1, e.g. row 0 of unsupervised)',
     ]
     assert (len(train), len(test), test.ledger.texts) == (1, 1, [])
 

@@ -193,7 +193,7 @@ def test_files_that_are_left_out_next_to_a_table_are_counted(tmp_path: Path) -> 
     for name in ("train.csv", "train.tsv", "extra.csv"):
         (tmp_path / name).write_text("path,label\na,x\n")
     assert catalog_of({"path": str(tmp_path)}).ledger.texts == [
-        f"1 files of no split (e.g. {tmp_path}/extra.csv)",
-        "1 files that end in .tsv or .jsonl or .ndjson or .pq next to tables of another end "
-        f"(e.g. {tmp_path}/train.tsv)",
+        f"files of no split (1, e.g. {tmp_path}/extra.csv)",
+        "files that end in .tsv or .jsonl or .ndjson or .pq next to tables of another end "
+        f"(1, e.g. {tmp_path}/train.tsv)",
     ]

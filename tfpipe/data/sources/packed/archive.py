@@ -30,7 +30,7 @@ from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.remote.url_path import AnyPath
 from tfpipe.data.sources.rows import Rows
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.util.ledger import Ledger
 from tfpipe.util.made_from import stamped
 from tfpipe.util.progress import progress
@@ -153,7 +153,7 @@ class Archive(ScannedSource):
             others = [*choice.ledger.texts, *images.rows.ledger.texts]
             raise ConfigError(
                 f"{where} hold no {split} image with a name that ends in {', '.join(SUFFIXES)}, but "
-                f"{len(images.rows.names)} other images and {', '.join(others) or 'nothing else'}"
+                f"{counted(len(images.rows.names), 'other image')} and {', '.join(others) or 'nothing else'}"
             )
         if split == "test" and not self._apart:
             # Counted with the training data, of the same archives.

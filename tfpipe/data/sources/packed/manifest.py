@@ -29,7 +29,7 @@ from tfpipe.data.sources.packed.shards import WHOLE, Kind, Records
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, cannot_read, stamps_of
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.files import Stamp, read_text, sha256
 from tfpipe.util.progress import progress
@@ -113,7 +113,7 @@ class Manifest:
                 if not accepted(file[name]):
                     raise ValueError(f"a file's {name} is {str(file[name])[:80]!r}")
         if len(self.tables) != len(TABLES):
-            raise ValueError(f"it names {len(self.tables)} tables instead of {len(TABLES)}")
+            raise ValueError(f"it names {counted(len(self.tables), 'table')} instead of {len(TABLES)}")
 
     def check_sizes(self, folder: AnyPath) -> None:
         """Raises ConfigError if a file is missing or its size differs from the manifest's."""
@@ -155,7 +155,7 @@ def verify(folder: Path) -> str:
     problems = list(filter(None, progress(results, files, "comparing checksums")))
     if problems:
         raise ConfigError("\n  ".join([f"{len(problems)} of {files} files are not as packed:", *problems, ADVICE]))
-    return f"{folder}: all {files} files are as they were packed"
+    return f"{folder}: {counted(files, 'file')} as packed"
 
 
 def pixel_keys(config: DataConfig, split: str) -> dict[str, Any]:
@@ -243,7 +243,7 @@ def _read_table(path: AnyPath, entry: dict[str, Any], schema: pa.Schema) -> pa.T
             if table.schema.field(field.name).type != field.type or table[field.name].null_count:
                 raise ValueError(f"{field.name} is not {field.type} in every row")
         if len(table) != entry["records"]:
-            raise ValueError(f"it has {len(table)} rows, its manifest says {entry['records']}")
+            raise ValueError(f"it has {counted(len(table), 'row')}, its manifest says {entry['records']}")
     except (pa.ArrowException, KeyError, ValueError) as error:
         raise ConfigError(f"{path} is no table of tfpipe pack: {error}; {ADVICE}") from error
     return table

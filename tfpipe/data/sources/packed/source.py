@@ -151,10 +151,10 @@ def _check_records(shards: Shards, labels: np.ndarray, classes: int, folder: Any
     elif right:
         right = bool(owners[0] >= 0 and owners[-1] < count and (owners[1:] >= owners[:-1]).all())
     if not right:
-        raise ConfigError(f"{folder}: its {len(owners)} records are not those of its {count} images in order; {ADVICE}")
+        raise ConfigError(f"{folder}: its records ({len(owners)}) are not those of its images ({count}); {ADVICE}")
     for column in (labels, shards.records.label):
         if column.min() < BY_OBJECT or column.max() >= classes:
-            raise ConfigError(f"{folder}: a label is {column.max()}, and there are {classes} classes; {ADVICE}")
+            raise ConfigError(f"{folder}: a label is {column.max()}, and the last class is {classes - 1}; {ADVICE}")
 
 
 def _check_config(manifest: dict[str, Any], config: DataConfig, split: str, folder: AnyPath) -> None:

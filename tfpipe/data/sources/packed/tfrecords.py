@@ -24,7 +24,7 @@ from tfpipe.data.sources.packed.shards import COPY_AGAIN, Shards
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, open_file
 from tfpipe.data.sources.rows import Rows, in_pixels
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.util.ledger import Ledger
 from tfpipe.util.tensorflow_api import tf_record_random_reader
 
@@ -99,8 +99,8 @@ def _labels(rows: Rows, classes: tuple[str, ...], folder: str) -> np.ndarray:
         hint = "image/class/label counts from 1, and 0 stands for the background: add 1; or " if from_0 else ""
         raise ConfigError(
             f"{unknown.size} of {len(labels)} records in {folder} have a label that is no class, e.g. "
-            f'{rows.names[first]}: "{rows.labels.text(first) or ""}", {numbers[first]}; the {len(classes)} classes are '
-            f"{', '.join(classes[:3])} ...; {hint}set data.classes to a list or file of all of them"
+            f'{rows.names[first]}: "{rows.labels.text(first) or ""}", {numbers[first]}; '
+            f"{counted(len(classes), 'class')}: {', '.join(classes[:3])} ...; {hint}set data.classes to all of them"
         )
     return labels
 

@@ -26,7 +26,7 @@ from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.remote.url_path import AnyPath, open_file
 from tfpipe.data.sources.rows import Rows, as_edges, boxes_of, in_pixels
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.util.ledger import Ledger, only
 
 # Keys of data.source.columns that a scan depends on.
@@ -219,7 +219,7 @@ def read_notes(file: IO[bytes], image: Member, notes: Mapping[str, Member], colu
     result = boxed._replace(extra=extra)
     count = len(result.boxes)
     if len(result.box_labels) != count:
-        raise ValueError(f"{image.name} has {len(result.box_labels)} labels for {count} boxes")
+        raise ValueError(f"{image.name} has {counted(len(result.box_labels), 'label')} for {counted(count, 'box')}")
     texts = set(filter(None, labels.values()))
     if len(texts) > 1:
         raise ValueError(
@@ -312,7 +312,7 @@ def _kind(value: Any) -> str:
     if _is_number(value):
         return "a number"
     if isinstance(value, list) and value and all(map(_is_number, value)):
-        return f"a list of {len(value)} numbers"
+        return f"a list of {counted(len(value), 'number')}"
     return "neither"
 
 

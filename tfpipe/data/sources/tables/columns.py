@@ -19,7 +19,7 @@ from tfpipe.data.sources.rows import NUMBER, Rows, Texts, as_edges, in_pixels
 from tfpipe.data.sources.tables.column import Column, find, is_list, missing, texts_of
 from tfpipe.data.sources.tables.formats import read_table
 from tfpipe.data.sources.tables.further import one_kind, values_of
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 
 ReadTable = Callable[[Path, Sequence[str], str], pa.Table]
 """A table's path, the columns that are texts, and that of images' bytes -> its columns as read_table returns them."""
@@ -259,7 +259,7 @@ def _weights(table: pa.Table, columns: Columns, path: Path) -> np.ndarray | None
     if values is None:
         raise missing(table, path, "weight", columns.weight)
     if values.null_count:
-        raise ConfigError(f'{path}: {values.null_count} rows have no number in the column "{columns.weight}"')
+        raise ConfigError(f'{path}: no number in the column "{columns.weight}" of {counted(values.null_count, "row")}')
     return Column(values, np.arange(len(table)), columns.weight, path).numbers("a number")
 
 
@@ -310,7 +310,7 @@ def _boxes(table: pa.Table, columns: Columns, path: Path) -> tuple[np.ndarray, n
         raise ConfigError(f'{path}: column "{columns.box_labels}" must hold lists of labels; received {values.type}')
     label_counts, inner = labels.lists()
     for row in np.flatnonzero(label_counts != counts).tolist():
-        raise labels.refuse(row, f'one label for each of the {counts[row]} boxes in "{columns.boxes}"')
+        raise labels.refuse(row, f'one label for each box, of {counted(int(counts[row]), "box")} in "{columns.boxes}"')
     return images, boxes, *_labels(inner, table.schema)
 
 

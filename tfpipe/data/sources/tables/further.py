@@ -10,7 +10,7 @@ from tfpipe.config import Columns
 from tfpipe.data.catalog.types import ROUNDED, first_rounded
 from tfpipe.data.sources.rows import Rows
 from tfpipe.data.sources.tables.column import Column, find, is_list, is_text, missing, texts_of
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 
 
 def values_of(table: pa.Table, columns: Columns, path: Path, kind: str) -> dict[str, np.ndarray]:
@@ -51,8 +51,8 @@ def _values(column: Column, name: str) -> np.ndarray:
         wrong = np.flatnonzero(counts != counts[:1])
         if wrong.size:
             raise ConfigError(
-                f"row {wrong[0]} of {column.path}: received a list of {counts[wrong[0]]} numbers in the column "
-                f'"{column.name}"; accepted: {counts[0]}, as in the first row'
+                f"row {wrong[0]} of {column.path}: received a list of {counted(counts[wrong[0]], 'number')} in the "
+                f'column "{column.name}"; accepted: {counts[0]}, as in the first row'
             )
     numbers = column.numbers("a number" + ("" if pa.types.is_floating(kind) else ", the same in every row"))
     whole = pa.types.is_integer(column.values.type) or pa.types.is_boolean(column.values.type)
@@ -93,4 +93,4 @@ def one_kind(parts: Sequence[Rows]) -> list[Rows]:
 def _kind(column: np.ndarray) -> str:
     if column.dtype == object:
         return "texts"
-    return "numbers" if column.ndim == 1 else f"lists of {column.shape[1]} numbers"
+    return "numbers" if column.ndim == 1 else f"lists of {counted(column.shape[1], 'number')}"

@@ -17,7 +17,7 @@ from tfpipe.data.sources.tables.contents import byte_ranges
 from tfpipe.data.sources.tables.formats import any_bytes, arrow_values, without_bytes
 from tfpipe.data.sources.tables.table import Table
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, counted
 from tfpipe.util.ledger import Ledger
 
 KIND = f"{__name__}:InMemory"
@@ -187,7 +187,7 @@ def _list(data: Iterable[Any], labels: Iterable[Any] | None) -> MemoryTable:
         labels, items = [label for _, label in items], [path for path, _ in items]
     labels = [_plain(label) for label in _plain(labels)]
     if len(labels) != len(items):
-        raise ConfigError(f"labels: received {len(labels)} for {len(items)} images; accepted: one for each image")
+        raise ConfigError(f"labels: received {len(labels)} for {counted(len(items), 'image')}; accepted: one for each")
     # Arrow itself makes a 1.0 of a True after a float.
     kinds = [type(label) if isinstance(label, str | bool) else float for label in labels]  # float for every number
     firsts = {kinds[number]: number for number in reversed(range(len(labels))) if labels[number] is not None}
@@ -199,7 +199,7 @@ def _list(data: Iterable[Any], labels: Iterable[Any] | None) -> MemoryTable:
         )
     stored = sum(isinstance(item, bytes) for item in items)
     if 0 < stored < len(items):
-        raise ConfigError(f"received {stored} files' bytes in a list of {len(items)} images; accepted: all, or paths")
+        raise ConfigError(f"received bytes of {stored} of {len(items)} images in a list; accepted: of all, or paths")
     images = pa.array(items, pa.binary()) if stored else pa.array([os.fspath(path) for path in items], pa.string())
     return MemoryTable("the list", pa.table({"image" if stored else "path": images, "label": pa.array(labels)}))
 
