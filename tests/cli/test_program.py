@@ -1,6 +1,8 @@
 """The command line as a user meets it: what it prints, what it leaves behind, and how it fails."""
 
 import json
+import re
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +11,17 @@ from typing import NamedTuple
 import keras
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tfpipe
 from tests.support.commands import COLD, ROOT, Finished, run, run_train
 from tests.support.runs import read_metrics
 from tests.support.sample import TUTORIAL, SampleData
 from tfpipe.cli import main
+from tfpipe.cli.arguments import set_hints
+from tfpipe.config import Config
+from tfpipe.config.messages import ELSEWHERE, known_paths
 from tfpipe.training.run_model import LATE
 
 
@@ -310,6 +317,33 @@ def test_a_number_that_is_out_of_range_is_refused_before_anything_is_read(tfpipe
 def test_an_option_without_effect_is_refused(tfpipe_command: Command, words: str, unused: str) -> None:
     done = tfpipe_command(*words.split())
     assert (done.code, done.out) == (2, "") and f"{unused}: leave one of them out" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("--epochs 3", "--set training.epochs=3"),
+        ("--lr 0.1 --batch-size=8", "--set optimizer.args.learning_rate=0.1 --set data.batch_size=8"),
+        ("--batch_size 8 --fp16", "--set data.batch_size=8 --set training.precision=..."),
+        ("--seed 1 --model x", "--set data.seed=1 or --set training.seed=1 --set model.name=x"),
+        ("--label-mode int", """--set 'data.targets={"kind": ...}'"""),
+    ],
+)
+def test_an_argument_that_is_a_key_of_the_config_names_it(tfpipe_command: Command, words: str, hint: str) -> None:
+    done = tfpipe_command("train", "-c", "c.json", *words.split())
+    assert (done.code, done.out) == (2, "")
+    assert f"unrecognized arguments: {words}; did you mean {hint}?" in done.err
+    assert "did you mean" not in tfpipe_command("train", "-c", "c.json", "--zebra", "3").err
+
+
+@given(st.sampled_from(sorted({*ELSEWHERE, *(path.rpartition(".")[2] for path in known_paths(Config) if "." in path)})))
+def test_the_keys_of_hints_are_known_to_the_config(name: str) -> None:
+    hint = set_hints([f"--{name}", "1"])
+    settings = [word for word in shlex.split(hint.removeprefix("; did you mean").removesuffix("?")) if "." in word]
+    assert settings
+    for setting in settings:
+        key = re.split(r"[=\s(]", setting)[0]
+        assert key in known_paths(Config) or key.startswith("optimizer.args."), hint
 
 
 def test_a_traceback_is_shown_and_the_other_ranks_are_ended_all_the_same(

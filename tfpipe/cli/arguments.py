@@ -13,6 +13,7 @@ from typing import Any
 
 from tfpipe.collectives.launch import find_launch
 from tfpipe.config import Config, DataConfig, load_config
+from tfpipe.config.messages import same_named
 from tfpipe.config.model import shared_settings
 from tfpipe.config.section import user_path
 from tfpipe.data.runtime.tracing import Window
@@ -47,6 +48,19 @@ def add_set(arguments: Arguments) -> None:
         metavar="KEY=VALUE",
         help="override a key of the config, e.g. data.batch_size=64; may be repeated",
     )
+
+
+def set_hints(words: Sequence[str]) -> str:
+    """Returns text about the keys of the config that unknown arguments name, by their own or other tools' names."""
+    hints = []
+    for word, following in zip(words, [*words[1:], "--"], strict=True):
+        name, equals, value = word.partition("=")
+        keys = same_named(name[2:].replace("-", "_"), Config) if name.startswith("--") else []
+        value = value if equals else "..." if following.startswith("--") else following
+        # Of a section, "data", no value is set.
+        settings = [f"{key}={value}" if key.replace(".", "").isidentifier() else key for key in keys if "." in key]
+        hints += [" or ".join(f"--set {shlex.quote(setting)}" for setting in settings)] if settings else []
+    return f"; did you mean {' '.join(hints)}?" if hints else ""
 
 
 def read_config(args: argparse.Namespace, overrides: Sequence[str] = ()) -> Config:

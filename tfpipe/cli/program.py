@@ -9,6 +9,7 @@ from functools import partial
 from importlib import import_module
 
 from tfpipe import __version__
+from tfpipe.cli.arguments import set_hints
 from tfpipe.collectives.launch import OPEN_MPI, Launch, find_launch
 from tfpipe.collectives.protocol import LostRankError, is_lost
 from tfpipe.distributed import end_other_ranks
@@ -34,7 +35,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     0: success; 1: failure; 2: unusable input; 75: training was told to stop and has saved its state; 130: interrupted
     elsewhere.
     """
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        hints = set_hints(unknown) if "set" in args else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hints}")
     try:
         launch = find_launch()
     except ConfigError as error:

@@ -39,13 +39,16 @@ ELSEWHERE = {
     "interpolation": "data.resize",
     "prefetch": "data.prefetch_buffer_size",
     "horizontal_flip": "data.flip",
-    **dict.fromkeys(("dataset", "data_dir", "root", "data_path", "train_dir", "image_folder"), "data.source.path"),
+    **dict.fromkeys(
+        ("data", "dataset", "data_dir", "root", "data_path", "train_dir", "image_folder"), "data.source.path"
+    ),
     **dict.fromkeys(("val_dir", "test_dir", "val_path", "valid_path"), "data.source.test_path"),
     **dict.fromkeys(("lr", "learning_rate", "base_lr"), "optimizer.args.learning_rate"),
-    **dict.fromkeys(("momentum", "weight_decay"), "optimizer.args"),
+    **{name: f"optimizer.args.{name}" for name in ("momentum", "weight_decay")},
     **dict.fromkeys(("num_epochs", "max_epochs", "n_epochs", "num_train_epochs"), "training.epochs"),
     **dict.fromkeys(("amp", "mixed_precision", "fp16", "bf16"), "training.precision"),
-    **dict.fromkeys(("arch", "backbone", "model_name"), "model.name"),
+    **dict.fromkeys(("arch", "backbone", "model", "model_name"), "model.name"),
+    **{"data": "data.source.path", "optimizer": "optimizer.name", "loss": "loss.name"},
     **dict.fromkeys(("pretrained", "pretrained_weights"), "model.weights"),
 }
 
@@ -129,8 +132,7 @@ def _nearest(path: str, section: type[BaseModel], root: type[BaseModel]) -> str:
     paths = known_paths(root)
     here = [path.removesuffix(key) + name for name in section.model_fields]
     guesses = [
-        *(full for full in paths if full.rpartition(".")[2] == key),
-        *([ELSEWHERE[key]] if key in ELSEWHERE else []),
+        *same_named(key, root),
         *difflib.get_close_matches(path, here, n=1, cutoff=CLOSE),
         *_by_words(key, here),
         *difflib.get_close_matches(path, paths, n=1, cutoff=CLOSE),
@@ -146,6 +148,12 @@ def _by_words(key: str, paths: Sequence[str]) -> list[str]:
     most = max(shared.values(), default=0)
     best = [path for path, count in shared.items() if count == most > 0]
     return best if len(best) == 1 else []
+
+
+def same_named(name: str, root: type[BaseModel]) -> list[str]:
+    """Returns the paths of the keys with this name and, last, the key that other tools call so."""
+    same = [path for path in known_paths(root) if path.rpartition(".")[2] == name]
+    return same + [path for other, path in ELSEWHERE.items() if other == name]
 
 
 def known_paths(section: type[BaseModel], prefix: str = "") -> list[str]:
