@@ -101,6 +101,12 @@ def test_what_is_written_is_read_back(tmp_path_factory, names):
 PATHS = st.tuples(st.sampled_from(["", "/", "/data/", "../"]), st.lists(WORDS, min_size=1, max_size=3).map("/".join))
 
 
+@given(st.lists(st.text("a/.heicHEICé", min_size=1), max_size=8))
+def test_names_are_found_by_their_ends_in_any_case(names: list[str]) -> None:
+    places = [number for number, name in enumerate(names) if name.rpartition("/")[2].lower().endswith(".heic")]
+    assert FileList.of(names).ending(".heic").tolist() == places
+
+
 @given(st.lists(PATHS.map("".join)))
 def test_a_file_list_is_the_list_of_its_paths(paths):
     files = FileList.of(paths)

@@ -112,6 +112,14 @@ class FileList(Sequence[str]):
         item = range(len(self))[item]
         return bytes(self.names[self.offsets[item] : self.offsets[item + 1] - 1]).decode()
 
+    def ending(self, end: str) -> np.ndarray:
+        """Returns int64 [k]: the places of the names that end with `end`, lower-case ASCII, in letters of any case."""
+        places, text = np.arange(len(self)), self.text
+        for number, letter in enumerate(reversed(end.encode()), 2):
+            at = self.offsets[places + 1] - number
+            places = places[(at >= self.offsets[places]) & (text[at] | 0x20 == letter)]
+        return places
+
     def entries(self) -> Iterator[tuple[int, str]]:
         """Yields (folder number, base name) of each path; much faster than indexing path by path."""
         for folder, names in self.chunks():

@@ -15,8 +15,9 @@ from PIL import Image, PngImagePlugin
 
 logger = logging.getLogger(__name__)
 
-# HEIF only where pillow-heif is installed.
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "AVIF", "JPEG2000", "PPM", "HEIF")
+# Those that not every installation opens: the ends of their files' names, and what to install.
+OPTIONAL = {"HEIF": ((".heic", ".heif"), "tfpipe[heic]"), "AVIF": ((".avif",), "pillow>=11.3")}
 # What Pillow raises for damaged files, besides OSError.
 DAMAGED = (ValueError, SyntaxError, EOFError, LookupError, TypeError, ArithmeticError, struct.error)
 NO_IMAGE = "it is no "  # begins the message on contents that are none

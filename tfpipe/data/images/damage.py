@@ -3,7 +3,7 @@
 import re
 import struct
 
-from tfpipe.data.images.by_pillow import NO_IMAGE, decode
+from tfpipe.data.images.by_pillow import NO_IMAGE, OPTIONAL, decode
 from tfpipe.data.images.headers import START_OF_IMAGE, TOO_LARGE
 from tfpipe.native import core
 
@@ -138,7 +138,7 @@ def kind_of_other(contents: bytes) -> str:
     if contents and not contents.strip(b"\0"):
         return "nothing but zeros"
     if HEIC.match(contents):
-        return "a HEIC, which pillow-heif opens: pip install pillow-heif"
+        return f"a HEIC, which pillow-heif opens: pip install '{OPTIONAL['HEIF'][1]}'"
     return next((kind for start, kind in OTHERS.items() if contents.startswith(start)), "")
 
 

@@ -1,19 +1,25 @@
 """Finds the source that a config names; adding a kind is a class and a line here."""
 
 import json
+import logging
 from collections.abc import Callable
 from importlib import import_module
+
+import numpy as np
 
 from tfpipe.config import DataConfig
 from tfpipe.config.by_epoch import SizeByEpoch
 from tfpipe.config.model import shared_settings
 from tfpipe.config.targets import OF_OBJECTS
 from tfpipe.data.contract import check_ranks
+from tfpipe.data.images.by_pillow import OPTIONAL, formats
 from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.split import Split, check_order
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.process import load_function
+
+logger = logging.getLogger(__name__)
 
 # Imported when they are first used: pyarrow takes as long to import as a filelist takes to read.
 KINDS = {
@@ -49,8 +55,8 @@ def load_split(
     """Loads `split`, "train" or "test", from the config's source, which `opened` opens; every rank must call.
 
     Raises ConfigError as Source.open does, and if weights cannot be used, lists cannot be mixed so, the training
-    samples are too few for the ranks, crops of one size are stored and several are asked for, or the ranks of `world`
-    differ in the settings or the data.
+    samples are too few for the ranks, no decoder is installed for some images, crops of one size are stored and several
+    are asked for, or the ranks of `world` differ in the settings or the data.
     """
     config = config.for_split(split)
     world = World.checked(world)
@@ -68,6 +74,7 @@ def load_split(
             f"data.views make several crops of an image, and {loaded.catalog.display_name} holds one crop of each: "
             "pack the original files (tfpipe pack --kind original), or set data.views to []"
         )
+    check_formats(loaded)
     check_targets(loaded)
     loaded = loaded.weighted()
     if loaded.training:
@@ -75,6 +82,24 @@ def load_split(
     if world.connected:
         check_ranks(loaded, world.gather)
     return loaded
+
+
+def check_formats(split: Split) -> None:
+    """Raises ConfigError if images are, by their names, of formats that this installation does not open.
+
+    With `data.on_error` "skip" some may be, which a warning counts.
+    """
+    catalog, skips = split.catalog, split.config.on_error == "skip"
+    for kind, (ends, package) in OPTIONAL.items() if split.stores == "images" else ():
+        items = np.sort(np.concatenate([catalog.paths.ending(end) for end in ends]))
+        if not items.size or kind in formats():
+            continue
+        text = f"{items.size} of {len(catalog)} images of {catalog.display_name} end in {' or '.join(ends)}, e.g. "
+        text += f"{catalog.paths[int(items[0])]}, and need a decoder: pip install '{package}'"
+        if not skips or items.size == len(catalog):
+            raise ConfigError(text if skips else f'{text}, or set data.on_error to "skip" to leave them out')
+        if split.world.rank == 0:
+            logger.warning("%s; they are left out", text)
 
 
 def check_targets(split: Split) -> None:
