@@ -159,6 +159,51 @@ def test_no_argument_is_ignored_because_of_another(
     assert message in capsys.readouterr().err
 
 
+REFUSED = {
+    "order -c c.json --rank 2 --size 2": "--rank must be below --size",
+    "order -c c.json --set data.seed=-1": "data.seed: received -1",
+    "train -c c.json --resume": "--resume needs --logdir",
+    "train -c c.json -l file/run": "argument -l/--logdir: cannot write to file/run: ",
+    "train -c c.json -l new --resume": "no checkpoint in new/checkpoints to resume",
+    "train -c c.json -l earlier": "earlier holds an earlier run",
+    "view -c c.json -o x.xyz": 'its suffix is ".xyz"; accepted: .png',
+    "view -c c.json -o x.png --epochs --split test": "view --epochs shows training data",
+    "bench -c c.json --seconds 0": 'argument --seconds: received "0"',
+    "bench -c c.json --sweep data.nothing=1,2": "data.nothing: unknown key",
+    "bench -c c.json --sweep data.seed": "--sweep wants a key of the data section and two or more values",
+    "tune -c c.json --minutes inf": 'argument --minutes: received "inf"',
+    "pack -c c.json --out file": "argument --out: cannot write to file: ",
+    "pack -c c.json": "--out is missing",
+    "stage -c c.json --out file/x": "argument --out: cannot write to file/x: ",
+    "filelist tree --out file": "argument --out: cannot write to file: ",
+    "evaluate -m none.keras": "there is no file none.keras",
+    "predict -m file -o x.csv": "there is no config.json next to file",
+    "check -c c.json --split all --fix-list x.txt": "--fix-list writes one list",
+    "index -c c.json --verify --processes 2": "--verify makes no use of --processes",
+    "index -c c.json --split test --set data.test_filelist=null": "--split test: there is no test data",
+    "report nothing": "there is no folder nothing",
+    "serve dispatcher": 'tfpipe serve runs a "worker"',
+    "config -c none.json": "cannot read the config none.json",
+}
+
+
+def test_a_refusal_of_arguments_takes_no_tensorflow(sample: SampleData, tmp_path: Path) -> None:
+    """In one process, which has it as soon as one of them imports it."""
+    sample.config(tmp_path / "c.json")
+    (tmp_path / "file").touch()
+    (tmp_path / "earlier").mkdir()
+    (tmp_path / "earlier/metrics.jsonl").touch()
+    code = (
+        "import sys\nfrom tfpipe.cli import main\nfor line in sys.argv[1:]:\n"
+        "    try: code = main(line.split())\n    except SystemExit as ended: code = ended.code\n"
+        "    print(line, code, {'tensorflow', 'keras'} & {*sys.modules}, file=sys.stderr, sep='|')"
+    )
+    done = run("env", "-C", tmp_path, sys.executable, "-c", code, *REFUSED)
+    said = dict(zip(REFUSED, re.split(r"\n.*\|2\|set\(\)\n", done.err), strict=False))
+    assert len(said) == len(REFUSED), done.err
+    assert {line: message for line, message in REFUSED.items() if message not in said[line]} == {}, done.err
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [

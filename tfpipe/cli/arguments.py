@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -97,6 +98,15 @@ def path(text: str) -> Path:
     return given
 
 
+def folder(text: str) -> Path:
+    """Returns the path of a folder to write to; raises ArgumentTypeError, before any work, if a file is in its way."""
+    given = path(text)
+    there = next(filter(os.path.exists, (given.absolute(), *given.absolute().parents)))
+    if not there.is_dir():
+        raise argparse.ArgumentTypeError(f"cannot write to {text}: {there} is a file")
+    return given
+
+
 def output(text: str) -> Path:
     """Returns the path of a file to write; raises ArgumentTypeError, before any work, if its folder is not there."""
     file = path(text)
@@ -113,12 +123,15 @@ def add_split(arguments: Arguments, default: str = "train") -> None:
 
 
 def splits(split: str, config: DataConfig) -> list[str]:
-    """Returns the splits that "all" stands for, or the one named."""
-    if split != "all":
+    """Returns the splits that "all" stands for, or the one named; raises ConfigError if there is no such data."""
+    if split == "train":
         return [split]
     from tfpipe.data.sources.registry import open_source
 
-    return ["train", *(["test"] if open_source(config).has_test() else [])]
+    tests = ["test"] if open_source(config).has_test() else []
+    if split == "test" and not tests:
+        raise ConfigError("--split test: there is no test data; name it in data.test_filelist or data.source.test_path")
+    return tests if split == "test" else ["train", *tests]
 
 
 def check_data(data: DataConfig, *, test: bool = False) -> None:
@@ -183,6 +196,14 @@ def whole(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
         raise argparse.ArgumentTypeError(f'received "{text}"; accepted: a whole number from {low} to {high}')
 
     return parse
+
+
+def positive(text: str) -> float:
+    """Parses a finite number above 0."""
+    with suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f'received "{text}"; accepted: a number above 0')
 
 
 def ranks(text: str) -> tuple[int, ...] | None:

@@ -30,8 +30,9 @@ from tfpipe.training.checkpointing.resume import (
     restore_generators,
     scale_iterations,
 )
+from tfpipe.training.checkpointing.run_dir import check_room
 from tfpipe.training.checkpointing.signals import stop_on_signals
-from tfpipe.training.checkpointing.start import Start, check_room, find_start
+from tfpipe.training.checkpointing.start import Start, find_start
 from tfpipe.training.compile import build_loss, build_metrics, build_optimizer, check_over_ranks, check_rate_setters
 from tfpipe.training.devices import log_devices, mover
 from tfpipe.training.evaluate import Evaluation, Evaluator

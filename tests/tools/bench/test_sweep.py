@@ -10,8 +10,9 @@ from tfpipe import World
 from tfpipe.config import load_config
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench import sweep as module
+from tfpipe.tools.bench.axes import Axis, settings_of
 from tfpipe.tools.bench.bench import BenchPlan
-from tfpipe.tools.bench.sweep import MEMORY, Axis, Sweep, as_json, render, run, settings_of
+from tfpipe.tools.bench.sweep import MEMORY, Sweep, as_json, render, run
 from tfpipe.tools.measure import Pipelines, Segment
 
 

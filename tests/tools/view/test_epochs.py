@@ -9,7 +9,6 @@ import pytest
 from tests.support.sample import SampleData
 from tfpipe import Cursor, Stream, World, build_dataset, load_config
 from tfpipe.data.sources.registry import load_split
-from tfpipe.errors import ConfigError
 from tfpipe.tools.view.sheet import GAP_PX
 from tfpipe.tools.view.view import ViewRequest, draw_epochs, find_visits, view
 
@@ -49,5 +48,3 @@ def test_the_picture_is_of_training_data(sample: SampleData, tmp_path: Path) -> 
     config = load_config(sample.config(tmp_path / "c.json", data={"augment": STEPS}))
     said = view(config, ViewRequest("epochs", first=5, count=2), tmp_path / "a.png")
     assert "in 2 epochs, before data.augment and, below, after it" in said and (tmp_path / "a.png").exists()
-    with pytest.raises(ConfigError, match="view --epochs shows training data"):
-        view(config, ViewRequest("epochs", "test"), tmp_path / "b.png")

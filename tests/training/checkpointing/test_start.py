@@ -16,7 +16,8 @@ from tests.support.sample import SampleData
 from tfpipe import Config, ConfigError, Loader, Stream, World, load_config
 from tfpipe.data.sources.registry import load_split
 from tfpipe.training.checkpointing.checkpoints import Checkpoint, GlobalBatch, State, contract_of, settings_of, write
-from tfpipe.training.checkpointing.start import check_room, choose_run_dir, find_start, forget_after, run_lock
+from tfpipe.training.checkpointing.run_dir import check_room, choose_run_dir, run_lock
+from tfpipe.training.checkpointing.start import find_start, forget_after
 from tfpipe.util.atomic_write import atomic_write, partial_path
 
 

@@ -35,20 +35,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "is won; with data.threads or --headspace a training step; may be given twice",
     )
     cli.add_epoch(group)
-    group.add_argument("--seconds", type=float, default=10.0, metavar="S", help="seconds per measurement [%(default)g]")
+    group.add_argument(
+        "--seconds", type=cli.positive, default=10.0, metavar="S", help="time of a measurement [%(default)g]"
+    )
     group.add_argument(
         "--repeats", type=cli.whole(1), default=5, metavar="N", help="segments per measurement [%(default)s]"
     )
     group = parser.add_argument_group("what to write")
     cli.add_json(group, "all raw numbers")
     cli.add_profile(group, "batches of the pipeline alone")
-    group.add_argument("-l", "--logdir", type=cli.path, metavar="DIR", help="the trace's folder [runs/bench-NAME-TIME]")
+    group.add_argument("-l", "--logdir", type=cli.folder, metavar="DIR", help="trace's folder [runs/bench-NAME-TIME]")
 
 
 def run(args: argparse.Namespace) -> None:
+    from tfpipe.tools.bench.axes import Axis, settings_of
+
     config, launch = cli.read_sized(args), find_launch()
     if launch is None or launch.rank == 0:
         cli.check_data(config.data)
+    axes = [Axis.parse(text) for text in args.sweep]
+    settings = settings_of(axes, partial(cli.read_sized, args)) if axes else {}
     # A user's ~/.keras may name another backend.
     os.environ["KERAS_BACKEND"] = "tensorflow"
     with cli.quiet_tensorflow(args):
@@ -61,8 +67,7 @@ def run(args: argparse.Namespace) -> None:
             cli.prepare_devices(world)
         plan = bench.BenchPlan(args.seconds, args.repeats, args.stages, args.headspace)
         if args.sweep:
-            axes = [sweep.Axis.parse(text) for text in args.sweep]
-            swept = sweep.run(axes, sweep.settings_of(axes, partial(cli.read_sized, args)), world, plan)
+            swept = sweep.run(axes, settings, world, plan)
             text, numbers = sweep.render(swept), sweep.as_json(swept)
         else:
             report: bench.Report | ranks.RanksReport

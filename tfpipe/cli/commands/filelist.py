@@ -9,7 +9,7 @@ from tfpipe.errors import counted
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("root", type=cli.path, metavar="ROOT", help="an ILSVRC or a Pascal VOC tree, or class folders")
     parser.add_argument(
-        "--out", type=cli.path, required=True, metavar="DIR", help="folder to write train.txt, val.txt ... to"
+        "--out", type=cli.folder, required=True, metavar="DIR", help="folder to write train.txt, val.txt ... to"
     )
 
 

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--verify", type=cli.path, metavar="DIR", help="check the packed data in DIR against its checksums"
     )
     cli.add_set(parser)
-    parser.add_argument("--out", type=cli.path, metavar="DIR", help="folder to write to; an interrupted pack resumes")
+    parser.add_argument("--out", type=cli.folder, metavar="DIR", help="folder to write to; an interrupted pack resumes")
     parser.add_argument(
         "--kind",
         choices=("original", "coefficients", "crops", "raw"),

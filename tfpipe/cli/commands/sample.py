@@ -7,7 +7,7 @@ from tfpipe.errors import counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("out", type=cli.path, metavar="OUT", help="folder to write to")
+    parser.add_argument("out", type=cli.folder, metavar="OUT", help="folder to write to")
     parser.add_argument("--images", type=int, default=2000, metavar="N", help="training images [%(default)s]")
     parser.add_argument("--val", type=int, metavar="N", help="validation images [a fifth of --images]")
     parser.add_argument(

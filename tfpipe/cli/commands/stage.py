@@ -12,7 +12,7 @@ from tfpipe.errors import ConfigError, counted
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_config(parser)
-    parser.add_argument("--out", type=cli.path, required=True, metavar="DIR", help="folder to copy to")
+    parser.add_argument("--out", type=cli.folder, required=True, metavar="DIR", help="folder to copy to")
     parser.add_argument(
         "--share", type=cli.share, metavar="RANK/SIZE", help="copy only the images of one rank; the lists stay complete"
     )

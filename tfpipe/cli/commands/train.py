@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-n", "--nsteps", type=cli.whole(1), metavar="N", help="train a single epoch of N steps")
 
     group = parser.add_argument_group("where the run is kept, and how it continues")
-    group.add_argument("-l", "--logdir", type=cli.path, metavar="DIR", help="the run's directory [runs/NAME-TIME]")
+    group.add_argument("-l", "--logdir", type=cli.folder, metavar="DIR", help="the run's directory [runs/NAME-TIME]")
     group.add_argument(
         "--resume",
         nargs="?",
@@ -65,6 +65,8 @@ def run(args: argparse.Namespace) -> None:
     from tfpipe.training.checkpointing.signals import end_on_early_signal
 
     end_on_early_signal()  # before the imports, which take seconds
+    from tfpipe.training.checkpointing.run_dir import check_run_dir, choose_run_dir, run_lock
+
     check_agreement(args)
     one_epoch = [] if args.nsteps is None else ["training.epochs=1", f"training.steps_per_epoch={args.nsteps}"]
     # TensorFlow's setting reaches neither tf.data's own pool nor a private one.
@@ -74,6 +76,7 @@ def run(args: argparse.Namespace) -> None:
     if launch is None or launch.rank == 0:
         # Before TensorFlow loads. The other ranks report an error only after all are connected: Open MPI's mpirun may
         # hang if one rank exits while another connects.
+        check_run_dir(args.logdir, args.resume)
         cli.check_data(config.data, test=True)
     backend = cli.choose_backend()
     with cli.quiet_tensorflow(args):
@@ -81,7 +84,6 @@ def run(args: argparse.Namespace) -> None:
         world = World.detect(args.horovod, choose_collectives(config, backend, args.horovod), folder)
         with without_collections():
             from tfpipe.training import loop
-            from tfpipe.training.checkpointing.start import choose_run_dir, run_lock
             from tfpipe.training.devices import configure_devices
             from tfpipe.training.monitor.metrics import end_run, recorded_failures
             from tfpipe.training.monitor.peers import watch_peers

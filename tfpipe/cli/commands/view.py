@@ -4,6 +4,7 @@ import argparse
 
 from tfpipe.cli import arguments as cli
 from tfpipe.config.model import resize_of_weights
+from tfpipe.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from tfpipe.tools.view.sheet import check_target
+
+    check_target(args.out)
+    if args.kind == "epochs" and args.split == "test":
+        raise ConfigError("view --epochs shows training data: test data is never augmented, and comes once")
     config = cli.read_sized(args)
     cli.check_data(config.data)
     with cli.quiet_tensorflow(args):

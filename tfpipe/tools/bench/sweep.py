@@ -9,7 +9,6 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from tfpipe.data.runtime.parallelism import READS, thread_budget
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, counted
+from tfpipe.tools.bench.axes import Axis, Load, Setting, settings_of
 from tfpipe.tools.bench.bench import BenchPlan
 from tfpipe.tools.bench.headspace import from_memory, headspace, training_step
 from tfpipe.tools.measure import Pipelines, Segment, Spread, in_turns, ratio_of, spread_of
@@ -29,39 +29,12 @@ AS_GOOD = 0.03
 DIVIDING = "data.threads"
 # A step takes batches of these, and more would need another model.
 OF_BATCHES = ("crop_image_size", "num_channels", "dtype", "batch_size")
-Setting = tuple[str, ...]
-"""A value of each key."""
 # Stands in place of a setting for the step that is fed from memory.
 MEMORY = ()
 TURNS = 3
 SHARES = (None, 0.75, 0.5, 0.25)
 # Sweeps, and values of each, that the time is divided among, and the share of it in which segments are measured.
 SWEEPS, VALUES, MEASURED = 5, 4, 0.5
-
-Load = Callable[[list[str]], Config]
-"""(overrides) -> the config with them."""
-
-
-class Axis(NamedTuple):
-    """A key and its values, as --set takes them."""
-
-    key: str
-    values: tuple[str, ...]
-
-    @classmethod
-    def parse(cls, text: str) -> "Axis":
-        """Parses KEY=V1,V2,...; raises ConfigError."""
-        key, _, values = text.partition("=")
-        try:
-            texts = [json.dumps(value) for value in json.loads(f"[{values}]")]
-        except ValueError:
-            texts = values.split(",")
-        if not key.startswith("data.") or not all(texts) or len(set(texts)) < 2:
-            raise ConfigError(
-                "--sweep wants a key of the data section and two or more values, e.g. data.parallel.read=16,64,128; "
-                f'received "{text}"'
-            )
-        return cls(key, tuple(texts))
 
 
 @dataclass(frozen=True)
@@ -101,17 +74,6 @@ class Sweep:
         axes = [list(dict.fromkeys(values)) for values in zip(*self.threads, strict=True)]
         places = {s: [axis.index(value) for axis, value in zip(axes, s, strict=True)] for s in good}
         return min(good, key=lambda setting: (sum(places[setting]), places[setting]))
-
-
-def settings_of(axes: Sequence[Axis], load: Callable[[list[str]], Config]) -> dict[Setting, Config]:
-    """Returns the config of every setting; `load` returns the config with overrides. Raises ConfigError."""
-    if len(axes) > 2:
-        raise ConfigError(f"--sweep takes one key or two at once, received {len(axes)}")
-    keys = [axis.key for axis in axes]
-    return {
-        setting: load([f"{key}={value}" for key, value in zip(keys, setting, strict=True)])
-        for setting in product(*(axis.values for axis in axes))
-    }
 
 
 def run(axes: Sequence[Axis], settings: Mapping[Setting, Config], world: World, plan: BenchPlan) -> Sweep:

@@ -61,7 +61,6 @@ def view(config: Config, what: ViewRequest, path: Path) -> str:
     """Writes a picture; returns a line that describes it. Raises ConfigError if that is not possible with these
     arguments, TfpipeError if a file cannot be used.
     """
-    sheet.check_target(path)
     title, tiles = _samples(config, what, COUNTS[what.kind] if what.count is None else what.count)
     sheet.save(sheet.draw(title, tiles), path)
     return f"{path}: {title}"
@@ -84,8 +83,6 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
     config = config.model_copy(update={"data": data})
     split = load_split(data, what.split, ALONE)
     catalog = split.catalog
-    if what.kind == "epochs" and what.split == "test":
-        raise ConfigError("view --epochs shows training data: test data is never augmented, and comes once")
     if what.split == "test" and what.first >= len(catalog):
         raise ConfigError(f"--first: received {what.first}, of {counted(len(catalog), 'image')} of test data")
     if what.kind == "boxes" and data.targets.kind != "label":

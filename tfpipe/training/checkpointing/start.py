@@ -1,19 +1,15 @@
-"""The start of a run: in a new directory, or in that of an earlier run, after its last checkpoint."""
+"""The state from which a run starts: a new one, or that of the last checkpoint in its directory."""
 
 import logging
 import re
-import shutil
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from tfpipe.data.loader import Loader
 from tfpipe.data.order.stream import Stream
-from tfpipe.distributed import World
-from tfpipe.errors import ConfigError, counted
+from tfpipe.errors import counted
 from tfpipe.training.checkpointing.checkpoints import (
     FOLDER,
     Checkpoint,
@@ -27,16 +23,10 @@ from tfpipe.training.checkpointing.checkpoints import (
 )
 from tfpipe.training.monitor.metrics import METRICS, is_epoch, lines, parse, warn_damaged
 from tfpipe.training.skipping import BAD_FILES
-from tfpipe.util.atomic_write import PARTIAL, atomic_write, remove_leftovers
+from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.json_text import differences
-from tfpipe.util.locks import locked
 
 logger = logging.getLogger(__name__)
-
-LOCK = "lock"
-# Seconds to wait for a rank 0 on a host that the run has lost: after 90 s without an answer it ends (monitor.peers),
-# and the job scripts resume without it after 60.
-PATIENCE_S = 60.0
 
 
 class Start(NamedTuple):
@@ -45,90 +35,6 @@ class Start(NamedTuple):
     state: State
     checkpoint: Checkpoint | None = None  # the checkpoint to continue from, on rank 0; else None
     scale: float = 1.0  # steps of this run for a step of the checkpoint's run
-
-
-def choose_run_dir(
-    logdir: Path | None, config_path: Path, world: World, resume: Literal["must", "auto"] | None = None
-) -> Path:
-    """Creates and returns `logdir`, or a new runs/NAME-TIME named after the config; the same on every rank.
-
-    `resume` is "must" for a run that has a checkpoint, "auto" for one that may have one, None for a new run. Raises
-    ConfigError if `logdir` holds another run, has no checkpoint to resume, or cannot be written.
-    """
-
-    def choose() -> Path:
-        if resume is not None and logdir is None:
-            raise ConfigError("--resume needs --logdir, the directory of the run to continue")
-        run_dir = logdir or Path("runs") / f"{config_path.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-        checkpoints = any((run_dir / FOLDER).glob("*.npz"))
-        if resume == "must" and not checkpoints:
-            raise ConfigError(f"no checkpoint in {run_dir / FOLDER} to resume; --resume auto would start a new run")
-        if resume is None and logdir is not None and (checkpoints or (run_dir / METRICS).exists()):
-            raise ConfigError(f"{run_dir} holds an earlier run; continue it with --resume, or give another --logdir")
-        try:
-            if logdir is None:
-                return _new_folder(run_dir)
-            run_dir.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"cannot make the run directory {run_dir}: {error.strerror}") from error
-        return run_dir
-
-    return world.from_rank0(choose)
-
-
-def _new_folder(path: Path) -> Path:
-    """Makes `path`, or PATH-2, PATH-3, ... in its place if another run began in the same second; raises OSError."""
-    made, number = path, 1
-    while True:
-        with suppress(FileExistsError):
-            made.mkdir(parents=True)
-            return made
-        number += 1
-        made = path.with_name(f"{path.name}-{number}")
-
-
-@contextmanager
-def run_lock(run_dir: Path, world: World) -> Iterator[None]:
-    """Locks `run_dir` against other runs, and removes the unfinished files of a killed run. Every rank must call.
-
-    A crash releases the lock. Raises ConfigError if another run holds the lock, or the directory cannot be written.
-    """
-    with ExitStack() as locks:
-
-        def take() -> None:
-            try:
-                locks.enter_context(locked(run_dir / LOCK, "training in this directory", PATIENCE_S))
-                for folder in (run_dir, run_dir / FOLDER):
-                    remove_leftovers(folder.glob(f".*{PARTIAL}"))
-            except OSError as error:
-                raise ConfigError(f"cannot write to the run directory {run_dir}: {error.strerror}") from error
-
-        world.from_rank0(take)
-        yield
-
-
-def check_room(run_dir: Path, needed_bytes: int, world: World) -> None:
-    """Checks, before training starts, that checkpoints can be written. Every rank must call.
-
-    A checkpoint has `needed_bytes`. Raises ConfigError if the folder cannot be written, or has no space for two.
-    """
-
-    def check() -> None:
-        folder = run_dir / FOLDER
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / ".writable").write_text("")
-            (folder / ".writable").unlink()
-        except OSError as error:
-            raise ConfigError(f"cannot write checkpoints to {folder}: {error.strerror}") from error
-        free = shutil.disk_usage(folder).free
-        if free < 2 * needed_bytes:
-            raise ConfigError(
-                f"{folder} has {free / 1e6:.1f} MB free; a checkpoint takes {needed_bytes / 1e6:.1f} MB, and twice "
-                "that while the next one is written: make room, or give another --logdir"
-            )
-
-    world.from_rank0(check)
 
 
 def first_state(loader: Loader, steps: int) -> State:
