@@ -55,6 +55,7 @@ VALUES: dict[str, list[Any]] = {
     "source.test_path": ["/t", "https://host/test"],
     "source.test_seed": [3],
     "source.test_share": [0.1],
+    "source.where": [{"split": "train"}],
     "targets.box_unit": ["relative"],
     "targets.kind": ["boxes", "labels", "mask", "number"],
     "targets.masks": [{"images": "a", "annotations": "b"}],

@@ -107,11 +107,9 @@ class TrivialAugmentWide(Warp):
 
 
 class AutoAugment(Warp):
-    """Applies one of 25 learned pairs of operations (Cubuk et al. 2019)."""
+    """Applies one of 25 pairs of operations that were learned on ImageNet (Cubuk et al. 2019)."""
 
     name: Literal["AutoAugment"]
-    policy: Literal["imagenet"] = "imagenet"
-    """Data on which the pairs were learned."""
 
 
 class AugMix(Warp):

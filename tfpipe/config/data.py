@@ -42,6 +42,7 @@ def _is_level(level: int) -> int:
 
 # Of a key whose null stands for a value that depends on `targets`.
 DEFAULT = Field(validate_default=True)
+WHERE = "data.source.where"
 # Level of the rest of a letterbox.
 LETTERBOX = 114
 
@@ -254,6 +255,11 @@ class DataConfig(Section):
     def stored_exif(self) -> dict[str, str]:
         """`exif`, by its key, for stored data that depend on it; empty for "ignore", which older ones do not name."""
         return {"data.exif": self.exif} if self.turn else {}
+
+    @property
+    def stored_where(self) -> dict[str, Any]:
+        """`source.where`, by its key, for what is made of these rows; empty for all rows."""
+        return {WHERE: self.source.where} if self.source is not None and self.source.where else {}
 
     @property
     def stored_resize(self) -> str:

@@ -20,9 +20,12 @@ KEYS = {
     "images": TABLES,
     "test_images": TABLES,
     "columns": ("table", "webdataset"),
+    "where": ("table",),
 }
 
 
+# A text, number or truth value of a column.
+Value = bool | int | float | str
 # Names of labels, which no further column may have.
 RESERVED = frozenset(TARGETS)
 
@@ -118,5 +121,10 @@ class SourceConfig(Section):
     """The same of the test data; null: `images`."""
     columns: Columns = Columns()
     """Names of a table's columns."""
+    where: Annotated[
+        dict[str, Value | Annotated[list[Value], Field(min_length=1)]], Form("a list of values, not empty")
+    ] = {}
+    """Rows of a table that are used, of training and of test data alike: those whose column has the value, or one of
+    the values, {"split": "train", "quality": [1, 2]}. The others are counted as not used. {}: all rows."""
     args: Args = {}
     """Settings of a kind of your own, which it finds in config.source.args."""

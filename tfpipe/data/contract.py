@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tfpipe.collectives.agreement import check_equal
+from tfpipe.config.data import WHERE
 from tfpipe.config.model import shared_settings
 from tfpipe.data.annotations.cleaning import Boxes
 from tfpipe.data.catalog.types import Catalog
@@ -24,8 +25,9 @@ FREE = SPEED | {
 }  # fmt: skip
 # Values that are not always known, the decisive one first: a contract without them, or with null, is not compared.
 KNOWN_AT_TIMES = ("boxes", "layout")
-# Compared only if both know it: a continuation may read a copy of the tables.
 VERSION = "the tables' version"
+# Compared only if both know it: a continuation may read a copy of the tables, or what was packed of their rows.
+IF_BOTH = (VERSION, WHERE)
 
 
 def data_contract(split: Split) -> dict[str, Any]:
@@ -52,6 +54,7 @@ def data_contract(split: Split) -> dict[str, Any]:
         **{f"data.{name}": value for name, value in split.config.model_dump(mode="json", exclude=FREE).items()},
         "data.resize": split.config.stored_resize,
         **split.config.stored_exif,
+        **split.config.stored_where,
     }
 
 
@@ -73,7 +76,7 @@ def breaches(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Returns a message for each value in which two contracts differ."""
     decisive = [name for name in KNOWN_AT_TIMES if then.get(name) and now.get(name)][:1]
     skipped = {*KNOWN_AT_TIMES} - {*decisive}
-    skipped |= set() if then.get(VERSION) and now.get(VERSION) else {VERSION}
+    skipped |= {name for name in IF_BOTH if not (then.get(name) and now.get(name))}
     names = [name for name in {**then, **now} if name not in skipped]
     return differences(then, now, "then", "now", names)
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -143,6 +144,11 @@ class Rows(NamedTuple):
             weights=None if self.weights is None else self.weights[items],
             more={name: column[items] for name, column in self.more.items()},
         )
+
+    def rows_in(self, file: Path) -> np.ndarray:
+        """Returns the rows of a file that are images, int64 [k], in their order."""
+        number = self.files.index(str(file)) if str(file) in self.files else -1
+        return np.zeros(0, np.int64) if self.row is None else self.row[self.file == number]
 
     def origin(self, item: int) -> str:
         """Returns the place and the name of an image, for a message."""

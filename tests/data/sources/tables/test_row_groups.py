@@ -64,12 +64,25 @@ def server(root: Path) -> Iterator[Server]:
         yield made
 
 
-def config_of(root: Path, path: str, **remote: Any) -> Config:
+def config_of(root: Path, path: str, where: dict[str, Any] | None = None, **remote: Any) -> Config:
     """Data that is cached in a folder next to `root`, if it is behind a URL."""
     if "://" in path:
         remote = {"cache": str(root.parent / "cache"), **remote}
-    source = {"kind": "table", "path": path}
+    source = {"kind": "table", "path": path, "where": where or {}}
     return make_config({"data": {**SMALL, "index": str(root.parent / "index"), "source": source, "remote": remote}})
+
+
+def test_rows_that_are_used_have_their_own_images(root: Path, server: Server) -> None:
+    """Of two files, of which one has an image more or less in front of each that is used."""
+    rows = [number for number in range(len(SAMPLES)) if number % 3]
+    for number, (start, end) in enumerate([(0, 25), (25, 36)]):
+        table = pq.read_table(root / f"train-{number}.parquet")
+        used = pa.array([row % 3 > 0 for row in range(start, end)])
+        pq.write_table(table.append_column("used", used), root / f"train-{number}.parquet", row_group_size=4)
+    config = config_of(root, f"{server.url}/train-{{0..1}}.parquet", where={"used": True})
+    split = split_of(config)
+    assert images(split) == [FILES[row] for row in rows]
+    assert split.name(len(rows) - 1).startswith(f"record {rows[-1] - 25} of {server.url}/train-1.parquet")
 
 
 def split_of(config: Config) -> Split:

@@ -14,21 +14,38 @@ from tfpipe.errors import ConfigError
 SEPARATORS = (";", "\t", "|")
 
 
+class Part(NamedTuple):
+    """The rows of a table that are used."""
+
+    table: pa.Table  # these rows, as formats.read_table returns them
+    path: Path
+    rows: np.ndarray  # int64 [n]: number of each row in the file
+
+    def column(self, name: str) -> "Column | None":
+        """Returns a column as `find` does."""
+        values = find(self.table, name)
+        return None if values is None else Column(values, np.arange(len(self.rows)), name, self)
+
+
 class Column(NamedTuple):
     """A column of a table, or the values within its lists."""
 
     values: pa.Array | pa.ChunkedArray
-    rows: np.ndarray  # int64 [values]: the row of each value
+    rows: np.ndarray  # int64 [values]: the place of each value's row among those of the part
     name: str
-    path: Path
+    part: Part
+
+    @property
+    def path(self) -> Path:
+        """The table's file."""
+        return self.part.path
 
     def refuse(self, number: int, accepted: str) -> ConfigError:
         """Makes the error about a value, which names its row."""
         received = self.values[number].as_py()
         text = "an empty cell" if received in (None, "") else json.dumps(received, default=str)[:80]
-        return ConfigError(
-            f'row {self.rows[number]} of {self.path}: received {text} in the column "{self.name}"; accepted: {accepted}'
-        )
+        row = f"row {self.part.rows[self.rows[number]]} of {self.path}"
+        return ConfigError(f'{row}: received {text} in the column "{self.name}"; accepted: {accepted}')
 
     def lists(self) -> tuple[np.ndarray, "Column"]:
         """Returns the lengths of lists, int64 [values], 0 for null, and the values within them."""
@@ -109,8 +126,9 @@ def texts_of(column: Column) -> list[str | None] | None:
     return column.values.to_pylist() if is_text(column.values.type) else None
 
 
-def missing(table: pa.Table, path: Path, key: str, name: str) -> ConfigError:
-    """Makes the error for a table without the column `name`, or of no texts, that a `key` of columns names."""
+def missing(part: Part, key: str, name: str) -> ConfigError:
+    """Makes the error for a table without the column `name`, or of no texts, that a key of columns, or where, names."""
+    table, path = part.table, part.path
     kind = find(table, name)
     if kind is not None:
         return ConfigError(f'{path}: the column "{name}" must hold texts; received {kind.type}')
@@ -121,7 +139,6 @@ def missing(table: pa.Table, path: Path, key: str, name: str) -> ConfigError:
             f"{path} has one column, {head!r}, whose values {separator!r} separates; accepted: "
             "commas in a .csv and tabs in a .tsv: write it again, or name it .tsv if they are tabs"
         )
-    return ConfigError(
-        f'{path} has no column "{name}", but {", ".join(table.column_names)}: set data.source.columns.{key}, in '
-        f'tfpipe.load columns={{"{key}": NAME}}'
-    )
+    remedy = f'set data.source.columns.{key}, in tfpipe.load columns={{"{key}": NAME}}'
+    remedy = "correct data.source.where" if key == "where" else remedy
+    return ConfigError(f'{path} has no column "{name}", but {", ".join(table.column_names)}: {remedy}')

@@ -16,10 +16,12 @@ from tfpipe.config.targets import OF_OBJECTS, UNCLASSED
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE
 from tfpipe.data.catalog.labels import label_text, name_form
 from tfpipe.data.sources.rows import NUMBER, Rows, Texts, as_edges, in_pixels
-from tfpipe.data.sources.tables.column import Column, find, is_list, missing, texts_of
+from tfpipe.data.sources.tables.column import Column, Part, find, is_list, missing, texts_of
 from tfpipe.data.sources.tables.formats import read_table
 from tfpipe.data.sources.tables.further import one_kind, values_of
+from tfpipe.data.sources.tables.where import is_of_texts, used
 from tfpipe.errors import ConfigError, counted
+from tfpipe.util.ledger import Ledger
 
 ReadTable = Callable[[Path, Sequence[str], str], pa.Table]
 """A table's path, the columns that are texts, and that of images' bytes -> its columns as read_table returns them."""
@@ -45,24 +47,27 @@ def read_rows(
     Raises ConfigError if a table cannot be read, a column is missing, or a value cannot be used; the message names the
     row.
     """
-    parts, forms = [], []
+    parts, forms, ledger = [], [], Ledger()
+    where = config.source.where if config.source is not None else {}
     for path in files:
         try:
             table = read(path, text_columns(columns, config), columns.bytes)
-            if not len(table):
+            part = used(Part(table, path, np.arange(len(table))), where, ledger)
+            if not len(part.rows):
                 continue
             _check_names(table, columns, path)
             forms.append(_has_edges(table) and not stored and find(table, columns.boxes) is None)
-            parts.append(_rows(table, columns, path, stored, config, forms[0]))
+            parts.append(_rows(part, columns, stored, config, forms[0]))
         except (ValueError, TypeError, NotImplementedError) as error:  # Arrow's errors are of these
             raise ConfigError(f"data.source: cannot use the columns of {path}: {error}") from error
         if forms[-1] != forms[0]:
             raise ConfigError(f"{files[0]} and {path}: one has a row a box ({', '.join(EDGES)}), the other does not")
     if not parts:
-        raise ConfigError(f"data.source: {files[0]} has no row")
+        left_out = f" that data.source.where leaves: not used are {', '.join(ledger.texts)}" if ledger else ""
+        raise ConfigError(f"data.source: {files[0]} has no row{left_out}")
     if config.classes is None:
         _check_classes(parts, config.label_source == "object")
-    rows = Rows.joined(one_kind(parts))
+    rows = Rows.joined(one_kind(parts))._replace(left_out=ledger.counts)
     rows = _merged(rows) if forms[0] else rows
     try:
         pixels = in_pixels(rows.boxes, columns.box_unit, lambda box: rows.origin(int(rows.box_images[box])))
@@ -96,7 +101,8 @@ def _check_names(table: pa.Table, columns: Columns, path: Path) -> None:
 def text_columns(columns: Columns, config: DataConfig) -> tuple[str, ...]:
     """Returns the columns that are texts: 007 is a name, and in some tables they are bytes."""
     masks = (columns.mask,) if config.targets.kind == "mask" else ()
-    return columns.path, columns.bytes, columns.label, *masks
+    where = config.source.where if config.source is not None else {}
+    return columns.path, columns.bytes, columns.label, *masks, *(name for name in where if is_of_texts(where[name]))
 
 
 def _check_classes(parts: Sequence[Rows], by_object: bool) -> None:
@@ -113,17 +119,12 @@ def _check_classes(parts: Sequence[Rows], by_object: bool) -> None:
                 )
 
 
-def _rows(table: pa.Table, columns: Columns, path: Path, stored: bool, config: DataConfig, row_a_box: bool) -> Rows:
-    kind, by_object = config.targets.kind, config.label_source == "object"
-
-    def column(name: str) -> Column | None:
-        values = find(table, name)
-        return None if values is None else Column(values, np.arange(len(table)), name, path)
-
-    names = _names(table, columns, path, stored)
-    label = column(columns.label)
+def _rows(part: Part, columns: Columns, stored: bool, config: DataConfig, row_a_box: bool) -> Rows:
+    kind, by_object, table = config.targets.kind, config.label_source == "object", part.table
+    names = _names(part, columns, stored)
+    label = part.column(columns.label)
     if label is None and (columns.label != Columns.model_fields["label"].default or kind == "number"):
-        raise missing(table, path, "label", columns.label)
+        raise missing(part, "label", columns.label)
     tagged = kind == "labels" and (find(table, columns.boxes) is None or (label and is_list(label.values.type)))
     tags = label if tagged else None
     unused = tags or kind in UNCLASSED or (kind in OF_OBJECTS and by_object and not row_a_box)
@@ -132,9 +133,9 @@ def _rows(table: pa.Table, columns: Columns, path: Path, stored: bool, config: D
     if tags:
         images, edges, texts, classes = _tags(tags, table.schema)
     elif row_a_box:
-        images, edges, texts, classes = np.arange(len(names)), _edges(table, path), labels, box_labels
+        images, edges, texts, classes = np.arange(len(names)), _edges(part), labels, box_labels
     else:
-        images, edges, texts, classes = _boxes(table, columns, path)
+        images, edges, texts, classes = _boxes(part, columns)
         classes = classes if by_object else box_labels
     return Rows(
         names,
@@ -142,34 +143,34 @@ def _rows(table: pa.Table, columns: Columns, path: Path, stored: bool, config: D
         images,
         edges,
         texts,
-        _sizes(column("height"), column("width"), len(names)),
-        [str(path)],
+        _sizes(part.column("height"), part.column("width"), len(names)),
+        [str(part.path)],
         np.zeros(len(names), np.int32),
-        np.arange(len(names)),
+        part.rows,
         classes,
-        _weights(table, columns, path),
+        _weights(part, columns),
         "box_labels" if by_object and not row_a_box and not tags else "label",
-        values_of(table, columns, path, kind),
+        values_of(part, columns, kind),
     )
 
 
-def _names(table: pa.Table, columns: Columns, path: Path, stored: bool) -> list[str]:
+def _names(part: Part, columns: Columns, stored: bool) -> list[str]:
     """Returns the path of each image, or a name if the table holds its bytes."""
+    numbered = [f"{part.path.stem}:{row}" if stored else "" for row in part.rows.tolist()]
     for name in (columns.path, f"{columns.bytes}.path", columns.bytes):
-        values = find(table, name)
-        column = None if values is None else Column(values, np.arange(len(table)), name, path)
+        column = part.column(name)
         texts = None if column is None else texts_of(column)
         if column is None or texts is None:
             continue
-        _check_struct(table, columns, path, texts if name == columns.path else [])
-        names = [path_form(text or "") or (f"{path.stem}:{row}" if stored else "") for row, text in enumerate(texts)]
-        for row, text in enumerate(names):
+        _check_struct(part, columns, texts if name == columns.path else [])
+        names = [path_form(text or "") or number for text, number in zip(texts, numbered, strict=True)]
+        for place, text in enumerate(names):
             if not text or "\n" in text:
-                raise column.refuse(row, "the path of an image, on one line")
+                raise column.refuse(place, "the path of an image, on one line")
         return names
     if stored:
-        return [f"{path.stem}:{row}" for row in range(len(table))]
-    raise missing(table, path, "path", columns.path)
+        return numbered
+    raise missing(part, "path", columns.path)
 
 
 def path_form(text: str) -> str:
@@ -178,16 +179,16 @@ def path_form(text: str) -> str:
     return re.sub(r"^(\./+)+", "", text) if text.startswith("./") else text
 
 
-def _check_struct(table: pa.Table, columns: Columns, path: Path, texts: Sequence[str | None]) -> None:
+def _check_struct(part: Part, columns: Columns, texts: Sequence[str | None]) -> None:
     """Raises ConfigError if the default column of paths names another file than the struct of images does."""
-    others = find(table, f"{columns.bytes}.path")
+    others = find(part.table, f"{columns.bytes}.path")
     if others is None or columns.path != Columns.model_fields["path"].default:
         return
-    for row, (text, other) in enumerate(zip(texts, others.to_pylist(), strict=False)):
+    for row, text, other in zip(part.rows, texts, others.to_pylist(), strict=False):
         if text and other and not f"/{path_form(text)}".endswith(f"/{path_form(other).rpartition('/')[2]}"):
             raise ConfigError(
-                f'row {row} of {path}: the column "{columns.path}" has {text}, and "{columns.bytes}.path" {other}: set '
-                "data.source.columns.path to the one that counts"
+                f'row {row} of {part.path}: the column "{columns.path}" has {text}, and "{columns.bytes}.path" '
+                f"{other}: set data.source.columns.path to the one that counts"
             )
 
 
@@ -252,15 +253,15 @@ def _sizes(height: Column | None, width: Column | None, count: int) -> np.ndarra
     return np.stack([side.numbers().astype(np.float32) for side in (height, width)], axis=1)
 
 
-def _weights(table: pa.Table, columns: Columns, path: Path) -> np.ndarray | None:
+def _weights(part: Part, columns: Columns) -> np.ndarray | None:
     if columns.weight is None:
         return None
-    values = find(table, columns.weight)
-    if values is None:
-        raise missing(table, path, "weight", columns.weight)
-    if values.null_count:
-        raise ConfigError(f'{path}: no number in the column "{columns.weight}" of {counted(values.null_count, "row")}')
-    return Column(values, np.arange(len(table)), columns.weight, path).numbers("a number")
+    column = part.column(columns.weight)
+    if column is None:
+        raise missing(part, "weight", columns.weight)
+    if nulls := column.values.null_count:
+        raise ConfigError(f'{part.path}: no number in the column "{columns.weight}" of {counted(nulls, "row")}')
+    return column.numbers("a number")
 
 
 def _equal(values: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -269,10 +270,10 @@ def _equal(values: np.ndarray, others: np.ndarray) -> np.ndarray:
     return equal.reshape(len(values), -1).all(axis=1)
 
 
-def _edges(table: pa.Table, path: Path) -> np.ndarray:
+def _edges(part: Part) -> np.ndarray:
     """Returns the box of each row, float32 [n, 4], from the columns EDGES; NaN if the row has none."""
-    names, rows = {name.lower(): name for name in table.column_names}, np.arange(len(table))
-    columns = [Column(table[names[edge]], rows, names[edge], path) for edge in EDGES]
+    names, places = {name.lower(): name for name in part.table.column_names}, np.arange(len(part.rows))
+    columns = [Column(part.table[names[edge]], places, names[edge], part) for edge in EDGES]
     edges = np.stack([column.numbers() for column in columns], axis=1)
     wrong = np.argwhere(~np.isfinite(edges) & ~np.isnan(edges).all(axis=1, keepdims=True))
     for row, side in wrong.tolist():
@@ -280,17 +281,16 @@ def _edges(table: pa.Table, path: Path) -> np.ndarray:
     return edges.astype(np.float32)
 
 
-def _boxes(table: pa.Table, columns: Columns, path: Path) -> tuple[np.ndarray, np.ndarray, Texts, list[str] | None]:
+def _boxes(part: Part, columns: Columns) -> tuple[np.ndarray, np.ndarray, Texts, list[str] | None]:
     """Returns the boxes of a column of lists, as Rows has them: their images, edges and labels; and the class names."""
-    values, rows = find(table, columns.boxes), np.arange(len(table))
-    if values is None and columns.boxes != Columns.model_fields["boxes"].default:
-        raise missing(table, path, "boxes", columns.boxes)
-    if values is None or pa.types.is_null(values.type):
+    column, accepted = part.column(columns.boxes), "a list of boxes of 4 numbers each"
+    if column is None and columns.boxes != Columns.model_fields["boxes"].default:
+        raise missing(part, "boxes", columns.boxes)
+    if column is None or pa.types.is_null(column.values.type):
         return np.zeros(0, np.int64), np.zeros((0, 4), np.float32), Texts.of([]), None
-    column, accepted = Column(values, rows, columns.boxes, path), "a list of boxes of 4 numbers each"
-    if not is_list(values.type):
-        raise ConfigError(f'{path}: column "{columns.boxes}" must hold lists of boxes; received {values.type}')
-    counts, inner = column.lists()
+    if not is_list(kind := column.values.type):
+        raise ConfigError(f'{part.path}: column "{columns.boxes}" must hold lists of boxes; received {kind}')
+    rows, (counts, inner) = column.rows, column.lists()
     if is_list(inner.values.type):
         sides, inner = inner.lists()
         wrong = np.repeat(rows, counts)[sides != 4]
@@ -302,16 +302,15 @@ def _boxes(table: pa.Table, columns: Columns, path: Path) -> tuple[np.ndarray, n
     if not np.isfinite(edges).all():
         raise column.refuse(int(inner.rows[np.argmin(np.isfinite(edges))]), accepted)
     images, boxes = np.repeat(rows, counts), as_edges(edges.astype(np.float32).reshape(-1, 4), columns.box_format)
-    values = find(table, columns.box_labels)
-    if values is None or pa.types.is_null(values.type):
+    labels = part.column(columns.box_labels)
+    if labels is None or pa.types.is_null(labels.values.type):
         return images, boxes, Texts.of([None] * len(boxes)), None
-    labels = Column(values, rows, columns.box_labels, path)
-    if not is_list(values.type):
-        raise ConfigError(f'{path}: column "{columns.box_labels}" must hold lists of labels; received {values.type}')
+    if not is_list(kind := labels.values.type):
+        raise ConfigError(f'{part.path}: column "{columns.box_labels}" must hold lists of labels; received {kind}')
     label_counts, inner = labels.lists()
     for row in np.flatnonzero(label_counts != counts).tolist():
         raise labels.refuse(row, f'one label for each box, of {counted(int(counts[row]), "box")} in "{columns.boxes}"')
-    return images, boxes, *_labels(inner, table.schema)
+    return images, boxes, *_labels(inner, part.table.schema)
 
 
 def _tags(column: Column, schema: pa.Schema) -> tuple[np.ndarray, np.ndarray, Texts, list[str] | None]:

@@ -16,6 +16,7 @@ from tfpipe.config import DataConfig
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import ADVICE, StoredTable, TableStore, catalog_folders
 from tfpipe.data.sources.packed.shards import Records, Shards
+from tfpipe.data.sources.rows import Rows
 from tfpipe.data.sources.tables.formats import arrow_values, bytes_of, open_arrow, opening, table_format
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
@@ -33,9 +34,14 @@ class ImageBytes(NamedTuple):
     offsets: np.ndarray  # int64 [n]: start of each image's bytes within the file
     lengths: np.ndarray  # int64 [n]
 
+    def of(self, table: Path, rows: Rows | None) -> "ImageBytes":
+        """Returns the images of `rows` of a table, which this file has all images of; None stands for all."""
+        places = slice(None) if rows is None else rows.rows_in(table)
+        return self._replace(offsets=self.offsets[places], lengths=self.lengths[places])
 
-def locate(files: Sequence[Path], column: str, config: DataConfig, world: World) -> Shards:
-    """Locates the images of tables, after copying those that are encoded; the ranks share the files.
+
+def locate(files: Sequence[Path], column: str, config: DataConfig, world: World, rows: Rows | None = None) -> Shards:
+    """Locates the images of tables, or of `rows` of them, after copying those that are encoded; the ranks share this.
 
     Raises ConfigError if a copy cannot be written or the disk is too small, or an image has no bytes.
     """
@@ -47,7 +53,7 @@ def locate(files: Sequence[Path], column: str, config: DataConfig, world: World)
     errors = list(filter(None, world.share(files, copy_all)))
     if errors:
         raise ConfigError("\n  ".join(["data.source: the images of tables cannot be used:", *errors[:20]]))
-    return world.from_rank0(lambda: _shards([_located(path, column, config) for path in files]))
+    return world.from_rank0(lambda: _shards([_located(path, column, config).of(path, rows) for path in files]))
 
 
 def _problem(path: Path, column: str, config: DataConfig) -> str:

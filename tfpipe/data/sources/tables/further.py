@@ -1,7 +1,6 @@
 """Columns that come with each crop: numbers for regression, paths of masks, and a user's own."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -9,11 +8,11 @@ import pyarrow as pa
 from tfpipe.config import Columns
 from tfpipe.data.catalog.types import ROUNDED, first_rounded
 from tfpipe.data.sources.rows import Rows
-from tfpipe.data.sources.tables.column import Column, find, is_list, is_text, missing, texts_of
+from tfpipe.data.sources.tables.column import Column, Part, is_list, is_text, missing, texts_of
 from tfpipe.errors import ConfigError, counted
 
 
-def values_of(table: pa.Table, columns: Columns, path: Path, kind: str) -> dict[str, np.ndarray]:
+def values_of(part: Part, columns: Columns, kind: str) -> dict[str, np.ndarray]:
     """Returns the columns that come with each crop, by name: numbers, [n] or [n, length], or texts, object [n].
 
     Raises ConfigError if one is missing, or a value is neither.
@@ -25,10 +24,10 @@ def values_of(table: pa.Table, columns: Columns, path: Path, kind: str) -> dict[
         wanted["mask"] = ("mask", columns.mask)
     result = {}
     for name, (key, source) in wanted.items():
-        values = find(table, source)
-        if values is None:
-            raise missing(table, path, key, source)
-        result[name] = _values(Column(values, np.arange(len(table)), source, path), name)
+        column = part.column(source)
+        if column is None:
+            raise missing(part, key, source)
+        result[name] = _values(column, name)
     return result
 
 
@@ -50,9 +49,10 @@ def _values(column: Column, name: str) -> np.ndarray:
         length = (int(counts[0]) if rows else 0,)
         wrong = np.flatnonzero(counts != counts[:1])
         if wrong.size:
+            received = f"a list of {counted(counts[wrong[0]], 'number')} in the column"
             raise ConfigError(
-                f"row {wrong[0]} of {column.path}: received a list of {counted(counts[wrong[0]], 'number')} in the "
-                f'column "{column.name}"; accepted: {counts[0]}, as in the first row'
+                f"row {column.part.rows[wrong[0]]} of {column.path}: received {received} "
+                f'"{column.name}"; accepted: {counts[0]}, as in the first row'
             )
     numbers = column.numbers("a number" + ("" if pa.types.is_floating(kind) else ", the same in every row"))
     whole = pa.types.is_integer(column.values.type) or pa.types.is_boolean(column.values.type)

@@ -25,6 +25,7 @@ from tfpipe.config import DataConfig
 from tfpipe.data.sources.remote.cache import BlockKey, Cache
 from tfpipe.data.sources.remote.copies import CopiedFiles, Parts
 from tfpipe.data.sources.remote.url_path import UrlFile, UrlPath
+from tfpipe.data.sources.rows import Rows
 from tfpipe.data.sources.tables.contents import byte_ranges
 from tfpipe.data.sources.tables.formats import arrow_values, chunks_of, columns_but_bytes, leaf_of
 from tfpipe.distributed import World
@@ -98,8 +99,8 @@ class _Groups(NamedTuple):
 class RowGroups:
     """The images of Parquet files behind URLs, in the cache as far as they were read. Thread-safe."""
 
-    def __init__(self, files: CopiedFiles, column: str, config: DataConfig, world: World) -> None:
-        """Opens files, of which there are copies without images; every rank must call.
+    def __init__(self, files: CopiedFiles, column: str, rows: Rows, config: DataConfig, world: World) -> None:
+        """Opens files, of which there are copies without images, for the images of `rows`; every rank must call.
 
         Raises ConfigError if an image has no bytes, or the images do not fit into the cache.
         """
@@ -108,6 +109,10 @@ class RowGroups:
         self._opened_s = time.time() - 1.0
         self._metadata = [pq.read_metadata(path) for path in files.paths]
         self._groups = world.from_rank0(lambda: _groups_of(files.paths, column))
+        # Of each file the place of its first row among those of all files, and of each image its row's place there.
+        self._firsts = self._groups.starts[np.searchsorted(self._groups.file, np.arange(len(files.paths)))]
+        places = [first + rows.rows_in(path) for first, path in zip(self._firsts, files.paths, strict=True)]
+        self._places = np.concatenate(places)
         limit = config.remote.cache_gb * 1e9
         if self._groups.size > limit:
             raise ConfigError(
@@ -125,15 +130,15 @@ class RowGroups:
 
     def origin(self, item: int) -> str:
         """Returns the row and the URL of an image, for a message."""
-        group = self._group(item)
-        file = int(self._groups.file[group])
-        first = int(self._groups.starts[np.searchsorted(self._groups.file, file)])
-        return f"record {item - first} of {self.urls[file][0]}"
+        place = int(self._places[item])
+        file = int(self._groups.file[self._group(place)])
+        return f"record {place - self._firsts[file]} of {self.urls[file][0]}"
 
     def contents(self, item: int) -> bytes:
         """Returns the file of image `item`; raises OSError or ValueError."""
-        group = self._group(item)
-        block, at = self._block(group), INT.itemsize * (item - int(self._groups.starts[group]))
+        place = int(self._places[item])
+        group = self._group(place)
+        block, at = self._block(group), INT.itemsize * (place - int(self._groups.starts[group]))
         for _ in range(TRIES):
             self._cached(group)
             bounds = self._cache.read(block, at, at + 2 * INT.itemsize)
@@ -143,8 +148,8 @@ class RowGroups:
                 return contents
         raise ValueError("other processes evict it from data.remote.cache again and again: raise data.remote.cache_gb")
 
-    def _group(self, item: int) -> int:
-        return int(np.searchsorted(self._groups.starts, item, "right")) - 1
+    def _group(self, place: int) -> int:
+        return int(np.searchsorted(self._groups.starts, place, "right")) - 1
 
     def _block(self, group: int) -> BlockKey:
         return BlockKey(self._digest, int(self._groups.file[group]), int(self._groups.number[group]))

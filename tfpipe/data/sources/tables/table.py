@@ -106,7 +106,7 @@ class Table(DataFiles):
             check_paths(FileList.of(rows.names), self.name_of(split), "image")
         images = self.images(tables, rows, world) if stored and not files.urls else None
         if stored and files.urls:
-            images = RowGroups(files, self.about.columns.bytes, self.config, world)
+            images = RowGroups(files, self.about.columns.bytes, rows, self.config, world)
         if len(rows.boxes):
             unit = "relative to the images' sizes" if rows.sizes is None else "in pixels"
             logger.info("%s: the boxes of the %s data are %s", paths[0], split, unit)
@@ -138,7 +138,7 @@ class Table(DataFiles):
 
     def images(self, tables: Sequence[Path], rows: Rows, world: World) -> Any:
         """Locates the images of `rows` that tables hold; the result reads them. Every rank must call."""
-        return locate(tables, self.about.columns.bytes, self.config, world)
+        return locate(tables, self.about.columns.bytes, self.config, world, rows)
 
     def stored(self, tables: Sequence[Path]) -> bool:
         """Returns whether the tables hold the images' bytes.
