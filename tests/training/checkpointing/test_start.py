@@ -1,10 +1,6 @@
-"""A run begins alone in its directory, with room for checkpoints; lines beyond the checkpoint leave its records."""
+"""A run goes on from its last checkpoint; lines beyond it leave the run's records."""
 
 import json
-import os
-import shutil
-import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +9,10 @@ import pytest
 
 from tests.support.runs import read_lines
 from tests.support.sample import SampleData
-from tfpipe import Config, ConfigError, Loader, Stream, World, load_config
+from tfpipe import Config, Loader, Stream, World, load_config
 from tfpipe.data.sources.registry import load_split
 from tfpipe.training.checkpointing.checkpoints import Checkpoint, GlobalBatch, State, contract_of, settings_of, write
-from tfpipe.training.checkpointing.run_dir import check_room, choose_run_dir, run_lock
 from tfpipe.training.checkpointing.start import find_start, forget_after
-from tfpipe.util.atomic_write import atomic_write, partial_path
 
 
 def loader_of(config: Config) -> Loader:
@@ -133,32 +127,6 @@ def test_a_new_run_takes_nothing_over_from_one_that_left_no_checkpoint(sample: S
     assert not (tmp_path / "positions-1.csv").exists()
 
 
-def test_another_run_in_the_same_directory_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
-    with run_lock(tmp_path, World()):
-        said = r"process \d+ on .* is training in this directory already, and holds .*lock: let it finish, or end it"
-        with pytest.raises(ConfigError, match=said), run_lock(tmp_path, World()):
-            pass
-    with run_lock(tmp_path, World()):
-        pass
-    assert not (tmp_path / "lock").exists()
-
-
-def test_only_unfinished_files_of_a_killed_run_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that a living process writes into the directory, as tfpipe report may, stays."""
-    (tmp_path / "checkpoints").mkdir()
-    killed = subprocess.Popen(["true"])
-    killed.wait()
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "getpid", lambda: killed.pid)
-        for name in ("metrics.jsonl", "checkpoints/step-000000001.npz"):
-            partial_path(tmp_path / name).write_text("half")
-    (tmp_path / "checkpoints/step-000000002.npz").write_text("whole")
-    with atomic_write(tmp_path / "report.html") as living:
-        living.write_text("half")
-        with run_lock(tmp_path, World()):
-            assert {path.name for path in tmp_path.rglob("*.*")} == {living.name, "step-000000002.npz"}
-
-
 @pytest.mark.parametrize(("fixed", "step", "scale"), [(None, 2, 0.5), (6, 3, 1.0), (12, 6, 2.0)])
 def test_a_run_with_twice_the_crops_goes_on_from_the_same_share_of_an_epoch(
     sample: SampleData, index: str, tmp_path: Path, fixed: int | None, step: int, scale: float
@@ -172,26 +140,3 @@ def test_a_run_with_twice_the_crops_goes_on_from_the_same_share_of_an_epoch(
     start = find_start(loader_of(config), tmp_path, fixed or 3, resume=True, anyway=True)
     assert (start.state.epoch, start.state.step, start.scale) == (2, step, scale)
     assert (start.state.total_steps, start.state.epoch_steps) == (15, fixed or 3)
-
-
-def test_a_directory_without_room_for_checkpoints_is_refused_before_training(tmp_path: Path) -> None:
-    check_room(tmp_path, 1000, World())
-    assert list((tmp_path / "checkpoints").iterdir()) == []
-    free = shutil.disk_usage(tmp_path).free
-    with pytest.raises(ConfigError, match=r"checkpoints has [\d.]+ MB free; a checkpoint takes [\d.]+ MB, and twice"):
-        check_room(tmp_path, free, World())
-
-
-def test_runs_that_begin_in_the_same_second_have_directories_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(time, "strftime", lambda _: "20260102-030405")
-    names = [choose_run_dir(None, Path("c.json"), World()).name for _ in range(3)]
-    assert names == ["c-20260102-030405", "c-20260102-030405-2", "c-20260102-030405-3"]
-
-
-def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").write_text("a file in its place")
-    with pytest.raises(ConfigError, match=r"cannot write checkpoints to .*/checkpoints: File exists"):
-        check_room(tmp_path, 1, World())
