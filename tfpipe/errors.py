@@ -16,7 +16,7 @@ def counted(number: float, noun: str) -> str:
     if number == 1:
         return f"1 {noun}"
     stem = f"{noun[:-1]}ie" if noun.endswith("ry") else noun
-    return f"{number:,.0f} {stem}{'es' if noun.endswith(('s', 'x', 'tch')) else 's'}"
+    return f"{int(number):,} {stem}{'es' if noun.endswith(('s', 'x', 'tch')) else 's'}"
 
 
 class TfpipeError(Exception):

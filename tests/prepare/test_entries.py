@@ -161,7 +161,7 @@ def test_images_that_cannot_be_read_are_named_and_nothing_is_written(tmp_path: P
     config = written("filelist", tmp_path)
     for name in ("bird/000", "cat/001"):
         (tmp_path / f"images/{name}.jpg").unlink()
-    with pytest.raises(ConfigError, match=r"2 problem\(s\).*\n.*bird/000.jpg: .*No such file.*\n.*cat/001.jpg"):
+    with pytest.raises(ConfigError, match=r"2 problems.*\n.*bird/000.jpg: .*No such file.*\n.*cat/001.jpg"):
         build_entries(config.data, "train", World())
     assert not list((tmp_path / "train.catalog").glob("entries-*[0-9a-f]"))
 

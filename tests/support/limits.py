@@ -21,7 +21,7 @@ MODULES, MODULES_OF = 15, {"tfpipe/data": 7}
 FIRST_WORDS = {"Of", "What", "Where", "Who", "Such", "As"}
 
 LINES = {
-    "tfpipe/**/*.py": 37_375,
+    "tfpipe/**/*.py": 37_385,
     "tfpipe/data/sources/**/*.py": 8_129,
     "tfpipe/tools/**/*.py": 5_150,
     "tfpipe/training/**/*.py": 4_430,

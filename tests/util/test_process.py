@@ -1,6 +1,7 @@
 """What changes the process as a whole: each change is undone, and in one module."""
 
 import gc
+import logging
 import os
 import re
 import signal
@@ -20,12 +21,14 @@ from tfpipe.util.process import (
     own_symbols,
     redirected,
     without_collections,
+    without_log,
     yield_when_idle,
 )
 
 EFFECTS = re.compile(
     r"os\.dup2|setdlopenflags|RTLD_(GLOBAL|DEEPBIND)|signal\.signal\(|set_wakeup_fd|faulthandler\.|setdefaulttimeout"
-    r"|setrlimit|sys\.path\.(append|insert)|os\.environ\.(setdefault|update|pop)|(sys\.modules|os\.environ)\[.*\] = "
+    r"|setrlimit|logging\.disable"
+    r"|sys\.path\.(append|insert)|os\.environ\.(setdefault|update|pop)|(sys\.modules|os\.environ)\[.*\] = "
 )
 # Besides a command's own process: a pool's, the signals of a run, which undoes them, and the limit of open files.
 OTHERS = {"util/pools.py", "training/checkpointing/signals.py", "util/open_files.py"}
@@ -66,6 +69,16 @@ def test_garbage_is_collected_as_before_after_imports(collects: bool) -> None:
         assert gc.isenabled() == collects
     finally:
         (gc.enable if before else gc.disable)()
+
+
+def test_the_log_is_dropped_inside_alone(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("tfpipe.test")
+    with pytest.raises(Fault), without_log():
+        logger.warning("once more")
+        logger.error("new")
+        raise Fault
+    logger.warning("after")
+    assert caplog.messages == ["new", "after"]
 
 
 def test_nothing_is_collected_while_a_door_imports() -> None:

@@ -3,7 +3,6 @@
 An interrupted build can be continued.
 """
 
-import logging
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +37,7 @@ from tfpipe.prepare.parts import MAX_ERRORS, ImageParts
 from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.files import Stamp, stamp
 from tfpipe.util.pools import parallel
+from tfpipe.util.process import without_log
 from tfpipe.util.progress import progress
 
 # Images per task of a process, and per row group of the file; constant, so that the file does not depend on the ranks.
@@ -83,11 +83,8 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     target = index_path(config, config.filelist_for(split))
     summary = IndexParts(loaded, target, key[:16], CHUNK, processes, key, table).run()
     # Leaves the files that every rank of a training maps (catalog/table.py); what it would log has been logged.
-    logging.disable(logging.WARNING)
-    try:
+    with without_log():
         load_split(config.model_copy(update={"annotations": "index"}), split, world)
-    finally:
-        logging.disable(logging.NOTSET)
     return summary
 
 

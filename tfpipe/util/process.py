@@ -125,6 +125,17 @@ def without_collections() -> Iterator[None]:
 
 
 @contextmanager
+def without_log() -> Iterator[None]:
+    """Drops what is logged inside `with` but errors: a second load of the same data says what the first one said."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+@contextmanager
 def redirected(number: int, target: int) -> Iterator[int]:
     """Sends what is written to a file descriptor inside `with`, by C++ too, to another; yields a copy of the first."""
     before = os.dup(number)

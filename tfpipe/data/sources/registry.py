@@ -5,8 +5,6 @@ import logging
 from collections.abc import Callable
 from importlib import import_module
 
-import numpy as np
-
 from tfpipe.config import DataConfig
 from tfpipe.config.by_epoch import SizeByEpoch
 from tfpipe.config.model import shared_settings
@@ -91,8 +89,7 @@ def check_formats(split: Split) -> None:
     """
     catalog, skips = split.catalog, split.config.on_error == "skip"
     for kind, (ends, package) in OPTIONAL.items() if split.stores == "images" else ():
-        items = np.sort(np.concatenate([catalog.paths.ending(end) for end in ends]))
-        if not items.size or kind in formats():
+        if kind in formats() or not (items := catalog.paths.ending(*ends)).size:
             continue
         text = f"{items.size} of {len(catalog)} images of {catalog.display_name} end in {' or '.join(ends)}, e.g. "
         text += f"{catalog.paths[int(items[0])]}, and need a decoder: pip install '{package}'"
