@@ -36,9 +36,14 @@ def trace(wait: float, **busy_s: float) -> Trace:
 
 
 def interval(
-    wait: float, straggler: dict | None = None, queued: float = 0.0, ranks: int = 1, **shares: float
+    wait: float,
+    straggler: dict | None = None,
+    queued: float = 0.0,
+    ranks: int = 1,
+    busy_ms: dict[str, float] | None = None,
+    **shares: float,
 ) -> dict[str, Any]:
-    """A line of the accounting, of ten steps of 100 ms; what no share takes is the model's."""
+    """A line of the accounting, of ten steps of 100 ms; what no share takes is the model's. `busy_ms`: an element's."""
     shares = {"transfer": 0, "reduce": 0, "callbacks": 0, "rest": 0, "wait": wait, **shares}
     shares |= {"step": 1, "delay": wait, "compute": 1 - sum(shares.values())}
     parts = {
@@ -53,7 +58,10 @@ def interval(
         **{"cpu_fraction": 0.5, "cores": 2, "queued_fraction": queued, "memory_bytes": 10**9},
         **{"read_bytes": 10**8, "storage_bytes": 10**7, "images": 800, "files": 1000},
         "autotune": [{"stage": "prefetch", "parameter": "buffer_size", "value": 4.0}],
-        "stages": [{"stage": stage, "elements": 9, "busy_ms": 1.0, "parallelism": n} for stage, n in AT_ONCE.items()],
+        "stages": [
+            {"stage": stage, "elements": 9, "busy_ms": (busy_ms or {}).get(stage, 1.0), "parallelism": n}
+            for stage, n in AT_ONCE.items()
+        ],
         "ranks": [{"rank": rank} for rank in range(ranks)],
         "spread": {"wait_ms": low_to_high, "own_ms": low_to_high},
         "straggler": straggler,
@@ -92,6 +100,26 @@ SLOW = {"rank": 2, "host": "n3", "times": 2.5, "because": "input"}
             "data.num_parallel_readers is 1",
         ),
         (made(None, (interval(0.4),)), "input", "no trace", "--profile"),
+        # Without a trace the intervals say which stage is busy all the time, and no other is blamed.
+        (
+            made(None, (interval(0.4, busy_ms={"read": 7e3}),) * 2),
+            "storage",
+            "63.0 of 64 reads",
+            "data.parallel.read=128",
+        ),
+        (
+            made(None, (interval(0.4, busy_ms={"crop": 190}),)),
+            "decode",
+            "crop: 1.72 of 2 pipeline threads",
+            "more CPUs",
+        ),
+        (
+            made(None, (interval(0.4, busy_ms={"crop": 150}),)),
+            "input",
+            "1.36 of 2 pipeline threads busy, ",
+            "--profile",
+        ),
+        (made(None, (interval(0.4, busy_ms=dict.fromkeys(AT_ONCE, 0.0)),)), "input", "no trace", "--profile"),
         (made(None, (interval(0.01),)), "compute", "1.0 %", ""),
         # The accounting of all steps counts before the trace of some.
         (made(trace(0.9, read=0.1, decode=1.0), (interval(0.01),)), "compute", "1.0 %", ""),
@@ -305,7 +333,7 @@ def run_of(
             {"stage": "crop", "elements": 100, "busy_ms": 1e4 * taken / 100, "parallelism": 2},
         ],
     }
-    return Run(Path("runs/x"), DataConfig(train_filelist=Path("/train.txt")), None, (interval,), {})
+    return Run(Path("runs/x"), DataConfig(train_filelist=Path("/train.txt")), None, (interval,), AT_ONCE)
 
 
 @pytest.mark.parametrize(

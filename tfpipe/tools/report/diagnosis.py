@@ -195,8 +195,9 @@ def diagnose_run(run: Run) -> Verdict:
     if wait < 1:
         headline += f"; with faster input it could run up to {1 / (1 - wait):.1f} times as fast"
     top = max(uses(run), key=lambda use: use.of, default=None)
-    if top is None:
-        return Verdict("input", "", headline, "no trace says at which stage", "record one: --profile 10:20")
+    if top is None or (run.trace is None and top.of < BUSY):
+        busiest = "" if top is None else f"{top.because}, and "
+        return Verdict("input", "", headline, f"{busiest}no trace says at which stage", "record one: --profile 10:20")
     return Verdict(top.kind, top.stage, headline, top.because, _advice(top, run))
 
 
@@ -231,23 +232,20 @@ def _account(run: Run) -> str:
 
 
 def uses(run: Run) -> list[Use]:
-    """Returns the utilisation of storage, CPUs and Python by the stages of a trace."""
-    trace, result = run.trace, list[Use]()
-    if trace is None:
-        return result
-    for stage in trace.stages:
+    """Returns the utilisation of storage, CPUs and Python by the stages of a trace, or of the intervals."""
+    result, total_s = list[Use](), run.total("seconds") if run.trace is None else run.trace.seconds
+    for stage in run.stages:
         if stage.name == "read":
-            busy = stage.busy_s / trace.seconds
+            busy = stage.busy_s / total_s
             because = f"read: on average {busy:.1f} of {run.reads} reads at once under way"
-            because += f", {1000 * stage.busy_s / trace.images:.1f} ms an image" if trace.images else ""
+            because += f", {1000 * stage.busy_s / stage.calls:.1f} ms an image" if stage.calls else ""
             result.append(Use("storage", "read", busy / run.reads, because))
     for by_python in (False, True):
-        stages = [stage for stage in trace.stages if stage.by_python == by_python and stage.name != "read"]
-        if not stages:
+        stages = [stage for stage in run.stages if stage.by_python == by_python and stage.name != "read"]
+        all_s = sum(stage.busy_s for stage in stages)
+        if not all_s:
             continue
-        top = max(stages, key=lambda stage: stage.busy_s)
-        total_s = sum(stage.busy_s for stage in stages)
-        busy = total_s / trace.seconds
+        top, busy = max(stages, key=lambda stage: stage.busy_s), all_s / total_s
         if by_python:
             calls = f"on average {busy:.2f} calls under way"
             because = f"{top.name} calls Python, which runs one thread at a time: {calls}"
@@ -255,7 +253,7 @@ def uses(run: Run) -> list[Use]:
         else:
             kinds: dict[str, Kind] = {"parse": "xml", "transform": "transform"}
             because = f"{top.name}: {busy:.2f} of {counted(run.threads, 'pipeline thread')} busy, "
-            because += f"{100 * top.busy_s / total_s:.0f} % of it with {top.name}"
+            because += f"{100 * top.busy_s / all_s:.0f} % of it with {top.name}"
             result.append(Use(kinds.get(top.name, "decode"), top.name, busy / run.threads, because))
     return result
 

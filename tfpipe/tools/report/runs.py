@@ -14,7 +14,7 @@ from tfpipe.config import DataConfig, load_config
 from tfpipe.data.runtime.parallelism import thread_budget
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.tools.report.trace import XPROF, Trace, find_trace, read_trace
+from tfpipe.tools.report.trace import XPROF, StageTime, Trace, find_trace, read_trace
 from tfpipe.training.monitor.metrics import EVENTS, METRICS, read
 
 logger = logging.getLogger(__name__)
@@ -77,6 +77,14 @@ class Run:
     def reads(self) -> int:
         """Number of reads allowed at once."""
         return self.at_once.get("read", 1)
+
+    @property
+    def stages(self) -> tuple[StageTime, ...]:
+        """Times of the pipeline's stages in a trace, or in all intervals, where a crop is one stage."""
+        if self.trace is not None:
+            return self.trace.stages
+        elements, busy_ms = self.sum_stages(), self.sum_stages("busy_ms")
+        return tuple(StageTime(name, elements[name], busy_ms[name] / 1e3, by_python=False) for name in elements)
 
     @property
     def load(self) -> Load | None:
