@@ -207,9 +207,10 @@ def run(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    # TensorFlow reads these while it is imported.
+    # TensorFlow reads these while it is imported; pyarrow's allocator the last: forks may inherit its thread's lock.
     sys.path.append(os.path.dirname(os.path.dirname(HERE)))
     os.environ |= {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "1"}
+    os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
     server = Server(sys.argv[1], int(sys.argv[2]))
     for name in MODULES:
         with suppress(ImportError):  # a command that needs it says so itself
