@@ -5,9 +5,11 @@ For the images of a list that have an XML, and for their whole: microseconds of 
 
 import argparse
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -69,7 +71,7 @@ def row(name: str, images: list[Image], keys: DataKeys, turns: int) -> str:
     times: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(turns + 1):
         for way, decoder in ways.items():
-            times[way].append(cpu_us(decoder, images))
+            times[way].append(cpu_us(*decoder, images))
     # The first turn also traced the graphs.
     medians = {way: median(all_turns[1:]) for way, all_turns in times.items()}
     ratio = median(a / b for a, b in zip(times[GRAPH][1:], times[NATIVE][1:], strict=True))
@@ -77,19 +79,19 @@ def row(name: str, images: list[Image], keys: DataKeys, turns: int) -> str:
     return f"| {name} | {len(images)} | {cells} | **{ratio:.2f}** |"
 
 
-def decoder_of(way: str, keys: DataKeys) -> Decoder:
-    """The decoder, whose function is traced."""
+def decoder_of(way: str, keys: DataKeys) -> tuple[int, Callable[..., Any]]:
+    """A decoder's images a call, and its function, traced."""
     name, size = "graph" if way == GRAPH else "native", (keys.side, keys.side)
     config = DataConfig(train_filelist=Path("x"), decoder=name, crop_image_size=size, resize=keys.resize)
     chosen = choose_decoder(config)
-    return chosen._replace(decode=tf.function(chosen.decode, autograph=False, reduce_retracing=True))
+    return chosen.images, tf.function(partial(Decoder.decode, chosen), autograph=False, reduce_retracing=True)
 
 
-def cpu_us(decoder: Decoder, images: list[Image]) -> float:
+def cpu_us(a_call: int, decode: Callable[..., Any], images: list[Image]) -> float:
     """Microseconds of CPU time an image."""
     calls = []
-    for at in range(0, len(images), decoder.images):
-        jpegs, boxes = zip(*images[at : at + decoder.images], strict=True)
+    for at in range(0, len(images), a_call):
+        jpegs, boxes = zip(*images[at : at + a_call], strict=True)
         sizes = tf.constant([header_of(jpeg, "")[:2] for jpeg in jpegs])
         owner = tf.repeat(tf.range(len(jpegs), dtype=tf.int64), [len(each) for each in boxes])
         windows = box_windows(tf.constant(np.concatenate(boxes)), tf.gather(sizes, owner))
@@ -99,7 +101,7 @@ def cpu_us(decoder: Decoder, images: list[Image]) -> float:
         )
     start = time.process_time()
     for call in calls:
-        decoder.decode(*call)
+        decode(*call)
     return (time.process_time() - start) / len(images) * 1e6
 
 

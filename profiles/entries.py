@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.data.catalog.filelist import read_filelist
+from tfpipe.data.images.crops import ALL
 from tfpipe.data.images.headers import header_of
 from tfpipe.native import Native, decoder_name, native
 
@@ -98,9 +99,10 @@ def cut(library: Native, form: Form, sizes: np.ndarray, windows: np.ndarray) -> 
     for at in range(0, len(form.files), TOGETHER):
         part = slice(at, at + TOGETHER)
         files, entries = tf.constant(form.files[part]), tf.constant(form.entries[part], tf.string)
-        call = files, entries, sizes[part], np.arange(len(files)), windows[part], tf.zeros(0, tf.bool)
+        crops = [tf.raw_ops.Empty(shape=[len(files), SIDE, SIDE, 3], dtype=tf.uint8)]
+        call = files, entries, sizes[part], np.arange(len(files)), windows[part], tf.zeros(0, tf.bool), ALL, crops
         start = time.process_time()
-        (crops,), refused = library.crops(*call, targets=[SIDE, SIDE, -1, 0, 0], views=1, channels=3, kernel=0)
+        (crops,), refused = library.crops(*call, targets=[SIDE, SIDE, -1, 0, 0], channels=3, kernel=0)
         taken_s += time.process_time() - start
         cut_out.append(crops.numpy()[~refused.numpy()])
     return taken_s, cut_out

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +16,18 @@ import tensorflow as tf
 from PIL import Image
 
 from tests.support.annotations import read_annotation
-from tests.support.batches import crops, known_crops
+from tests.support.batches import crops, crops_in, elements, known_crops
 from tests.support.configs import changed
+from tests.support.images import encoded
 from tests.support.sample import SampleData
 from tfpipe import Config, Cursor, Stream, World, build_dataset, load_config
-from tfpipe.config import Parallel
+from tfpipe.config import Parallel, make_config
+from tfpipe.config.augment import RandAugment
+from tfpipe.config.targets import TargetsConfig
 from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.images.crops import Crops
-from tfpipe.data.pipeline import finish, transform
+from tfpipe.data.images.decode import MOST_OF_A_CALL
+from tfpipe.data.pipeline import MOST_IMAGES, calls_of_a_batch, finish, load, stage_names, transform
 from tfpipe.data.runtime import clock as late
 from tfpipe.data.runtime.autotune import tuned
 from tfpipe.data.runtime.parallelism import READS, options
@@ -253,6 +258,80 @@ def test_without_shuffling_the_order_is_the_lists(config: Config) -> None:
     shuffled = [label for _, _, label, _ in known_crops(changed(config, **RESIZED))[:96]]
     assert shuffled != labels
     assert sorted(shuffled) == sorted(labels)
+
+
+@pytest.mark.parametrize(
+    ("how", "parts"),
+    [
+        ({}, 3),
+        ({"annotations": "xml"}, 3),
+        ({"batch_size": MOST_OF_A_CALL}, 1),
+        ({"batch_size": 97}, 4),
+        ({"batch_size": MOST_IMAGES + 1}, 1),
+        ({"on_error": "skip"}, 1),
+        ({"decoder": "graph"}, 1),
+        ({"num_parallel_readers": 1}, 1),
+        ({"service": 1}, 1),
+        ({"crop": "boxes", "annotations": "xml"}, 1),
+        ({"targets": TargetsConfig(kind="mask")}, 1),
+    ],
+    ids=str,
+)
+def test_calls_that_write_a_batch_together(config: Config, how: dict, parts: int) -> None:
+    chosen = changed(config, **{**RESIZED, "annotations": "none", "batch_size": 65, **how}).data
+    loaded = load_split(changed(config, annotations=chosen.annotations).data, "train", World())
+    split = replace(loaded, config=chosen)
+    assert calls_of_a_batch(split) == parts
+    assert stage_names(split).count("crop") == (2 if parts > 1 else "service" not in how)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize(
+    "data", [{}, {"flip": True, "augment": [RandAugment(name="RandAugment")]}], ids=["plain", "augmented"]
+)
+def test_a_batch_that_several_calls_write_holds_the_crops_of_its_images(config: Config, split: str, data: dict) -> None:
+    """Whatever the size of batches, also where tf.data may change the order of images."""
+    chosen = {**RESIZED, "test_crop": "center", "annotations": "none", **data}
+    expected = crops(changed(config, **chosen), split, World(1, 2), 20)
+    pixels, any_order = {crop[:2]: crop for crop in expected}, tf.data.Options()
+    any_order.deterministic = False
+    for size in (65, 70, 97):
+        dataset = build_dataset(changed(config, **chosen, batch_size=size), split, World(1, 2), with_positions=True)
+        found = crops_in(dataset.take(2))
+        assert len(found) >= min(130, len(expected)) and found == expected[: len(found)]
+        rest = Stream.start(2).moved(1, Cursor.after(found[size - 1][:2])) if len(found) > size else Stream.start(2)
+        begun = crops(changed(config, **chosen, batch_size=size), split, World(1, 2), 1, resume=rest)
+        assert begun == expected[size : size + len(begun)] if len(found) > size else begun == found
+        moved = [crop for crop in crops_in(dataset.take(2).with_options(any_order)) if crop[:2] in pixels]
+        assert len(moved) >= min(size, len(expected)) and all(crop == pixels[crop[:2]] for crop in moved)
+
+
+def test_where_a_run_resumes_batches_are_written_whole(config: Config) -> None:
+    """The sample whose crop is used is not visited."""
+    split = load_split(changed(config, **RESIZED, annotations="none", batch_size=65).data, "train", World())
+    written = [crops.positions[:, 0] for crops in elements(load(split, Stream.start(1).at([Cursor(64, 1)])).take(2))]
+    assert [positions.tolist() for positions in written] == [[*range(65, 130)], [*range(130, 195)]]
+
+
+@pytest.mark.parametrize("damaged", [3, 50, 119])
+def test_who_goes_on_after_an_error_misses_a_batch_and_gets_no_crop_that_was_not_written(
+    tmp_path: Path, damaged: int
+) -> None:
+    """The batch of the damaged image: each image has a gray of its own."""
+    (tmp_path / "n1").mkdir()
+    for gray in range(128):
+        contents = encoded(Image.new("L", (32, 32), 2 * gray), quality=100)
+        (tmp_path / f"n1/{gray:03}.JPEG").write_bytes(contents[:-9] if gray == damaged else contents)
+    (tmp_path / "list.txt").write_text("".join(f"n1/{gray:03}.JPEG\n" for gray in range(128)))
+    data = {"train_filelist": tmp_path / "list.txt", "shuffle_buffer": 0, "classes": ["n1"], "crop": "full"}
+    config = make_config({"data": {**data, "annotations": "none", "batch_size": 96, "crop_image_size": [8, 8]}})
+    dataset = build_dataset(config, with_positions=True).ignore_errors().take(10)
+    found = [(images, positions[:, 0]) for images, _, positions in elements(dataset)]
+    whole = [np.arange(start, start + 96) for start in range(0, 96 * 99, 96)]
+    wanted = [positions for positions in whole if damaged not in positions % 128][:10]
+    assert [positions.tolist() for _, positions in found] == [positions.tolist() for positions in wanted]
+    for images, positions in found:
+        assert np.abs(images - 2.0 * (positions % 128)[:, None, None, None]).max() <= 1
 
 
 @pytest.mark.parametrize(("parallel", "calls"), [({}, [3, 3]), ({"read": 5}, [5, 3]), ({"decode": 4}, [3, 4])])

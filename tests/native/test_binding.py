@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.support.commands import ROOT
+from tests.support.decoding import memory
 from tests.support.images import decoded, encoded, of_jfif_2, picture
 from tfpipe import native
+from tfpipe.data.images.crops import ALL
 from tfpipe.data.images.headers import jpeg_header
 from tfpipe.errors import ConfigError
 from tfpipe.native import decoder_name
@@ -29,18 +31,19 @@ FULL = (90, 120)
 
 @tf.function(autograph=False)
 def crops(jpegs: tf.Tensor, sizes: tf.Tensor, images: tf.Tensor, windows: tf.Tensor, flips: tf.Tensor) -> tf.Tensor:
-    how = {"targets": [90, 120, -1, 0, 0], "views": 1, "channels": 3, "kernel": 0}
-    (pixels,), refused = native.native().crops(jpegs, [], sizes, images, windows, flips, **how)
+    how = {"targets": [90, 120, -1, 0, 0], "channels": 3, "kernel": 0}
+    crops = [memory(tf.size(images), *FULL)]
+    (pixels,), refused = native.native().crops(jpegs, [], sizes, images, windows, flips, ALL, crops, **how)
     return pixels, refused
 
 
 def test_targets_have_five_numbers_a_view_within_their_ranges() -> None:
     """As another version of the Python side might hand them over."""
-    inputs = [encoded(picture(*FULL))], [], [FULL], [0], [[0, 0, *FULL]], tf.zeros(0, tf.bool)
+    inputs = [encoded(picture(*FULL))], [], [FULL], [0], [[0, 0, *FULL]], tf.zeros(0, tf.bool), ALL, [memory(1, *FULL)]
     few = [[0, 120, -1, 0, 0], [90, -5, -1, 0, 0], [90, 120, 256, 0, 0], [90, 120, -1, 89, 120], [90, 120, -1, 0, 120]]
     for targets in ([90, 120, -1], [90, 120, -1, 0, 0] * 2, *few, []):
         with pytest.raises(tf.errors.InvalidArgumentError, match="TfpipeCrops: targets are not"):
-            native.native().crops(*inputs, targets=targets, views=1, channels=3, kernel=0)
+            native.native().crops(*inputs, targets=targets, channels=3, kernel=0)
 
 
 def called(

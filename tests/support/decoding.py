@@ -47,6 +47,11 @@ def traced(decoder: str, channels: int, kernel: Kernel) -> tuple[int, Callable[.
     return chosen.images, tf.function(decode, input_signature=signature, autograph=False)
 
 
+def memory(count: int, height: int, width: int, channels: int = 3) -> tf.Tensor:
+    """Memory that crops are written to, with any content."""
+    return tf.raw_ops.Empty(shape=[count, height, width, channels], dtype=tf.uint8)
+
+
 def decode_image(contents: bytes, channels: int = 3, how: Decoding = PLAIN) -> np.ndarray:
     """A whole image, uint8 [height, width, channels]."""
     return whole.decode_image(tf.constant(contents), channels, how).numpy()

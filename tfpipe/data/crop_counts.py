@@ -38,10 +38,9 @@ def count_crops(data: Split) -> CropCount:
 
 def _count_items(split: Split) -> CropCount:
     """Returns the number of crops in an epoch of which no sample is repeated."""
-    catalog = split.catalog
-    if catalog.by_box or not _several(split):
+    catalog, order = split.catalog, split.order
+    if gives_one_crop(split):
         return CropCount(catalog.samples, exact=True)
-    order = split.order
     if isinstance(order, WeightedOrder):
         return _expected(split, order)
     if not isinstance(order, Mixture):
@@ -92,7 +91,7 @@ def crops_of_a_pass(split: Split) -> int | None:
 def most_crops(split: Split, items: np.ndarray) -> np.ndarray:
     """Returns int64 [k]: how many crops samples (int64 [k]) give; UNKNOWN if only reading the XML would tell."""
     catalog = split.catalog
-    if catalog.by_box or not _several(split):
+    if gives_one_crop(split):
         return np.ones_like(items)
     if catalog.boxes is not None:
         return np.diff(catalog.boxes.offsets(len(catalog)))[items]
@@ -102,7 +101,7 @@ def most_crops(split: Split, items: np.ndarray) -> np.ndarray:
 def crops_of_a_sample(split: Split) -> tuple[int | None, int | None]:
     """Returns how many crops a sample gives at least and at most; None if that is not known before."""
     catalog = split.catalog
-    if catalog.by_box or not _several(split):
+    if gives_one_crop(split):
         least, most = 1, 1
     elif catalog.boxes is None:
         return None, None
@@ -110,6 +109,11 @@ def crops_of_a_sample(split: Split) -> tuple[int | None, int | None]:
         counts = np.diff(catalog.boxes.offsets(len(catalog)))
         least, most = int(counts.min()), int(counts.max())
     return None if split.config.on_error == "skip" else least, most
+
+
+def gives_one_crop(split: Split) -> bool:
+    """Returns whether each sample gives one crop."""
+    return split.catalog.by_box or not _several(split)
 
 
 def _several(split: Split) -> bool:

@@ -15,18 +15,19 @@ import tensorflow as tf
 from tfpipe.config import Config, DataConfig
 from tfpipe.data.batch import Batch, joined, transformed
 from tfpipe.data.catalog.locate import Lookup, find_targets
-from tfpipe.data.crop_counts import crops_of_a_sample, own_crops
+from tfpipe.data.crop_counts import crops_of_a_sample, gives_one_crop, own_crops
 from tfpipe.data.images.augment import augmented, choose_augment
-from tfpipe.data.images.crops import CropBatch, Crops, Origin, choose_windows, crop_seeds, from_first
-from tfpipe.data.images.decode import Decoder, EncodedImages, choose_decoder
+from tfpipe.data.images.crops import ALL, Crops, choose_windows, crop_seeds, from_first
+from tfpipe.data.images.decode import MOST_OF_A_CALL, NATIVE_IMAGES, Cuts, Decoder, EncodedImages, choose_decoder
 from tfpipe.data.images.floats import to_floats
 from tfpipe.data.images.mix import mixed
+from tfpipe.data.images.parts import Plan, Write, write_in_parts
 from tfpipe.data.images.windows import flipped
 from tfpipe.data.order.stream import WHOLE, BlockRange, SampleRef, Stream
 from tfpipe.data.runtime.autotune import STAGES
 from tfpipe.data.runtime.clock import now_s
-from tfpipe.data.runtime.marks import mark_decode, mark_work
-from tfpipe.data.runtime.parallelism import calls_at_once, options
+from tfpipe.data.runtime.marks import mark_decode
+from tfpipe.data.runtime.parallelism import calls_at_once, options, thread_budget
 from tfpipe.data.runtime.samples import sample_blocks
 from tfpipe.data.runtime.shutdown import close_at_exit
 from tfpipe.data.runtime.stage import refuse_endless, skip_failed_elements, stage
@@ -38,10 +39,13 @@ from tfpipe.data.split import Split, StoredCrops
 from tfpipe.data.targets.labels import choose_origin, choose_targets, needs_origin
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, counted
-from tfpipe.native import EventKind
 from tfpipe.util.process import load_function
 
 LookUp = Callable[[SampleRef], Any]
+# A larger batch is copied, of calls of its own: several of its size are in memory at once.
+MOST_IMAGES = 1024
+# One thread plans for so many that write: a plan takes 10 to 30 us an image, with its XML, and writing it 250 or more.
+THREADS_OF_A_PLANNER = 8
 
 
 def build_dataset(
@@ -132,11 +136,11 @@ def _delivered(dataset: tf.data.Dataset, data: Split, resume: Stream | None, wit
 
 def load(data: Split, stream: Stream, part: BlockRange = WHOLE, decoder: Decoder | None = None) -> tf.data.Dataset:
     """Builds the dataset of `Crops`, of one or several images per element; `data.service` runs this on its workers."""
-    decoder = decoder or choose_decoder(data.config, data.catalog.split)
     dataset = crop(data.read(visit(data, stream, part)), data, decoder)
     if not data.training or crops_of_a_sample(data)[0]:
         return dataset
-    return refuse_endless(dataset, data.order.length // decoder.images + 1)
+    images = (decoder or choose_decoder(data.config, data.catalog.split)).images
+    return refuse_endless(dataset, data.order.length // images + 1)
 
 
 def visit(data: Split, stream: Stream, part: BlockRange = WHOLE) -> tf.data.Dataset:
@@ -150,7 +154,10 @@ def stage_names(data: Split) -> tuple[str, ...]:
     mixes = (*(("target",) if needs_origin(data) else ()), *(("mix",) if _mixes(data) else ()))
     if data.stores != "images":
         return ("visit", "gather", *mixes, "finish")
-    return (*STAGES[:-1], *mixes, STAGES[-1]) if data.config.service is None else ("service", "hand over", *mixes)
+    if data.config.service is not None:
+        return ("service", "hand over", *mixes)
+    plan = ("crop",) if calls_of_a_batch(data) > 1 else ()
+    return (*STAGES[:-1], *plan, *mixes, STAGES[-1])
 
 
 def gather(data: Split, crops: StoredCrops, stream: Stream) -> tf.data.Dataset:
@@ -164,7 +171,14 @@ def _visits(data: Split, stream: Stream, look_up: LookUp, part: BlockRange = WHO
     if stream.size != size:
         raise ValueError(f"the stream is of {counted(stream.size, 'rank')}, not {size}: take stream.over({size})")
     end = None if data.training else data.order.count
-    return sample_blocks(stream, data.order, data.world, end, look_up, part)
+
+    def look_up_unused(visits: SampleRef) -> Any:
+        unused = tf.where(visits.first_crop == 0)[:, 0]
+        return look_up(SampleRef(*(tf.gather(each, unused) for each in visits)))
+
+    # Where a run resumes, a sample whose only crop is used would leave all later batches one crop short, to be copied.
+    find = look_up_unused if part is WHOLE and gives_one_crop(data) else look_up
+    return sample_blocks(stream, data.order, data.world, end, find, part)
 
 
 def read(dataset: tf.data.Dataset, data: Split) -> tf.data.Dataset:
@@ -185,49 +199,80 @@ def read(dataset: tf.data.Dataset, data: Split) -> tf.data.Dataset:
 def crop(dataset: tf.data.Dataset, data: Split, decoder: Decoder | None = None) -> tf.data.Dataset:
     """Parses XMLs, decodes JPEGs, cuts out and resizes crops; bound by the CPU: `Encoded` -> `Crops`.
 
-    `decoder` defaults to `data.decoder`'s.
+    Elements are whole batches, if that saves their copy, and otherwise the crops of a call of `decoder`, which defaults
+    to `data.decoder`'s.
     """
+    parts = calls_of_a_batch(data) if decoder is None else 1
+    decoder = decoder or choose_decoder(data.config, data.catalog.split)
+    plan, write = _plan(data, decoder), _write(data, decoder)
+    calls = calls_at_once(data.config, data.world, uneven=data.catalog.uneven).decode
+    if parts > 1:
+        planning = max(1, thread_budget(data.config, data.world) // THREADS_OF_A_PLANNER)
+        plans = dataset.batch(data.config.batch_size).map(plan, planning, name="crop")
+        dataset = write_in_parts(plans, write, parts, calls)
+    else:
+        cut = stage("crop")(lambda encoded: write(plan(encoded), ALL))
+        cut = skip_failed_elements(cut) if data.config.on_error == "skip" else cut
+        dataset = dataset.batch(decoder.images).map(cut, calls, name="crop")
+    return close_at_exit(dataset)  # here too, for chains written by hand
+
+
+def calls_of_a_batch(data: Split) -> int:
+    """Returns how many calls of the decoder write a batch together; 1 if a call writes it, or crops that are copied.
+
+    If each image gives a crop, the windows of a batch are chosen at once, and its crops written where they stay: an
+    image takes 0.9 to 0.95 of the CPU time. Few threads choose windows, and masks would take too long.
+    """
+    config, calls = data.config, calls_at_once(data.config, data.world).decode
+    by_batch = config.native and config.service is None and config.on_error == "raise" and config.targets.kind != "mask"
+    if not by_batch or calls is None or not MOST_OF_A_CALL < config.batch_size <= MOST_IMAGES:
+        return 1
+    return -(-config.batch_size // NATIVE_IMAGES) if gives_one_crop(data) else 1
+
+
+def _plan(data: Split, decoder: Decoder) -> Callable[[Encoded], Plan]:
+    """Returns the function that chooses the crops of n images, with memory for their pixels."""
     config, catalog = data.config, data.catalog
     flip = [data.training and view.flips for view in config.by_view]
     find = find_targets(catalog, sent=config.service is not None)
-    decoder = decoder or choose_decoder(config, catalog.split)
     entries = None if data.entries is None else EntryPoints(data.entries, catalog)
-    augment = [choose_augment(view, training=data.training) for view in config.by_view]
-    image_of, place = choose_origin(data)
+    origin_of = choose_origin(data)
 
     def flips_of(visit: SampleRef, owners: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
         positions = tf.gather(visit.position, owners)
         drawn = [flipped(crop_seeds(2 * view.seed + 1, positions, numbers)) for view in config.by_view]
         return tf.stack([one & each for one, each in zip(drawn, flip, strict=True)], 1) if config.views else drawn[0]
 
-    def cut(encoded: Encoded) -> CropBatch:
+    @stage("crop")
+    def plan(encoded: Encoded) -> Plan:
         visit, sizes = encoded.visit, decoder.sizes(encoded.jpeg, encoded.size)
         with tf.name_scope("parse"):
             targets = find(encoded, sizes)
         with tf.name_scope("crop"):
             chosen = choose_windows(targets, sizes, visit.position, config, catalog.split, data.crops_objects)
             windows = mark_decode(from_first(chosen, visit.first_crop), visit.position)
-        with tf.name_scope("decode"):
-            flips = flips_of(visit, windows.images, windows.numbers) if any(flip) else tf.zeros(0, tf.bool)
-            images = EncodedImages(encoded.jpeg, None if entries is None else entries.at(visit.item))
-            pixels = decoder.decode(images, sizes, windows, flips)
-        crops = CropBatch(pixels, windows.images, windows.numbers, windows.labels)
-        return crops if place is None else place(crops, encoded, sizes, windows, flips)
+            owners, numbers = windows.images, windows.numbers
+            flips = flips_of(visit, owners, numbers) if any(flip) else tf.zeros(0, tf.bool)
+        images = EncodedImages(encoded.jpeg, None if entries is None else entries.at(visit.item))
+        cuts = Cuts(images, sizes, windows, flips)
+        origin = () if origin_of is None else origin_of(encoded, cuts)
+        positions = tf.stack([tf.gather(visit.position, owners), numbers], axis=1)
+        return Plan(cuts, Crops(decoder.empty(tf.size(owners)), windows.labels, positions, origin))
+
+    return plan
+
+
+def _write(data: Split, decoder: Decoder) -> Write:
+    """Returns the function that writes the pixels of a plan's crops, or of a span of them."""
+    augment = [choose_augment(view, training=data.training) for view in data.config.by_view]
 
     @stage("crop")
-    def crop_some(encoded: Encoded) -> Crops:
-        crops = cut(encoded)
-        images, owners, numbers, labels = crops[:4]
-        positions = tf.stack([tf.gather(encoded.visit.position, owners), numbers], axis=1)
-        origin = () if image_of is None else Origin(image_of(encoded.visit.item, owners), crops.frame, crops.mask)
-        return Crops(augmented(images, positions, augment), labels, positions, origin)
+    def write(plan: Plan, span: Any) -> Crops:
+        with tf.name_scope("decode"):
+            pixels = decoder.write(plan.crops.images, span, plan.cuts)
+        return plan.crops._replace(images=augmented(pixels, plan.crops.positions, span, augment))
 
-    if config.on_error == "skip":
-        crop_some = skip_failed_elements(crop_some)
-    calls = calls_at_once(config, data.world, uneven=data.catalog.uneven).decode
-    work = mark_work(EventKind.CROP, EventKind.CROP_END, crop_some)
-    dataset = dataset.batch(decoder.images).map(work, calls, name="crop")
-    return close_at_exit(dataset)  # here too, for chains written by hand
+    return write
 
 
 def target(dataset: tf.data.Dataset, data: Split) -> tf.data.Dataset:

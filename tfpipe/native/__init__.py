@@ -24,9 +24,7 @@ class EventKind(IntEnum):
 
     IMAGE = 0  # an image was decoded: `sample` is its number in the call, the parts have their times
     READ, READ_END = 1, 2  # the read of the sample at position `sample` begins, ends
-    CROP, CROP_END = 3, 4  # a call that parses, decodes and resizes the sample, among others, begins, ends
-    DECODE = 5  # the sample is handed to the decoder: the IMAGE events of the same `call` are in the samples' order
-    CALL = 6  # the decoder's op has ended: the parts are to allocate the crops, to decode, and to free the JPEGs
+    DECODE = 3  # the sample is handed to the decoder: the IMAGE events of the same `call` are in the samples' order
 
 
 class Core:
@@ -189,17 +187,22 @@ class Native(Core):
     crops: Callable[..., tuple[Any, Any]]
     """(jpegs (string [n]), entries (string [n]: their entry points, "" for none; or [0]), sizes (int32 [n, 2]: height,
     width), images (int64 [k]: number of the JPEG, ascending), windows (int32 [k, 4 * views]), flips (bool [k * views],
-    or [0]), targets (struct tfpipe_target of crops.h: 5 numbers of each view, in a list), views, channels, kernel (of
-    `kernels`), scans (the most that a JPEG may have; 0: any number), turn (1: images are turned as EXIF says,
-    and sizes and windows are those of turned ones)) -> crops (a list of uint8 [k, height, width, channels]), refused
-    (bool [n]). The crops of a refused JPEG are undefined: decode it otherwise."""
+    or [0]), span (int64 [2]: the first crop to write and their end; or [0]: all), crops (a list of uint8 [k, height,
+    width, channels], which are changed in their own memory), targets (struct tfpipe_target of crops.h: 5 numbers of
+    each view, in a list), channels, kernel (of `kernels`), scans (the most that a JPEG may have; 0: any number),
+    turn (1: images are turned as EXIF says, and sizes and windows are those of turned ones)) -> crops, refused (bool
+    [n]). The crops of a refused JPEG are undefined: decode it otherwise."""
     resize: Callable[..., Any]
-    """(image (uint8 [h, w, 1 or 3]), windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, level,
-    cover_height, cover_width, kernel) -> crops (uint8 [k, height, width, channels]), resized as by `crops`. Raises
-    tf.errors.InvalidArgumentError for a window beyond the image."""
+    """(image (uint8 [h, w, 1 or 3]), windows (int32 [k, 4]), flips (bool [k], or [0]), rows (int64 [k]: the crop that
+    each gives), crops (uint8 [m, height, width, channels], changed in their own memory), level, cover_height,
+    cover_width, kernel) -> crops, resized as by `crops`. Raises tf.errors.InvalidArgumentError for a window beyond the
+    image."""
     augment: Callable[..., Any]
     """(crops (uint8 [k, height, width, 1 or 3]), positions (int64 [k, 2]), seed (int64), steps (float64 [steps,
-    columns], as draw.h describes them)) -> crops, in the same memory if no other op uses it."""
+    columns], as draw.h describes them), span (as of `crops`)) -> crops, changed in their own memory."""
+    arrive: Callable[..., Any]
+    """(calls (int64 [1]: how many have come, counted in its own memory), of (their number)) -> last (int64 []: 1 for
+    the last of them, else 0), which sees what the others have written."""
     sizes: Callable[..., Any]
     """(images (string [n]), sizes (int32 [n, 2]), turn) -> sizes (int32 [n, 2]: height, width), those that are 0
     replaced by what a JPEG's header says, with `turn` 1 of the turned image; 0 stays for others."""

@@ -3,18 +3,17 @@
 
 #include "crops.h"
 
-enum { TFPIPE_IMAGE = 0, TFPIPE_CALL = 6 }; /* the kinds between are those of the op TfpipeMark */
+enum { TFPIPE_IMAGE = 0 }; /* the others are those of the op TfpipeMark */
 
-/* An event: an image was decoded, a call of the op TfpipeCrops has ended, or a sample has reached a mark. Its members are
- * rows of a type, a member and the names that Python has for it. */
-#define TFPIPE_EVENT(ROW)                                                                                  \
-    ROW(int64_t, when_ns, "when_ns") /* since 1970; of an image or a call: its beginning */                \
-    ROW(int64_t, sample, "sample")   /* its position in the stream; of an image: its number in the call */ \
-    ROW(uint64_t, call, "call")      /* address of a tensor that a mark and the decoder's op both have */  \
-    ROW(uint64_t, thread, "thread")                                                                        \
-    /* of an image; of a call: to allocate the crops, to decode, to free the input */                      \
-    ROW(int64_t, parts_ns[TFPIPE_PARTS], "header_ns decode_ns resize_ns")                                  \
-    ROW(int32_t, kind, "kind")       /* an EventKind of tfpipe.native */                                   \
+/* An event: an image was decoded, or a sample has reached a mark. Its members are rows of a type, a member and the names
+ * that Python has for it. */
+#define TFPIPE_EVENT(ROW)                                                                                     \
+    ROW(int64_t, when_ns, "when_ns") /* since 1970; of an image: its beginning */                             \
+    ROW(int64_t, sample, "sample")   /* its position in the stream; of an image: its number in the call */    \
+    ROW(uint64_t, call, "call")      /* address of a tensor that a mark and the decoder's op both have */     \
+    ROW(uint64_t, thread, "thread")                                                                           \
+    ROW(int64_t, parts_ns[TFPIPE_PARTS], "header_ns decode_ns resize_ns") /* of an image */                   \
+    ROW(int32_t, kind, "kind")                                            /* an EventKind of tfpipe.native */ \
     ROW(int32_t, refused, "refused") /* whether another decoder has to decode the image */
 #define TFPIPE_MEMBER(type, member, names) type member;
 struct tfpipe_event {

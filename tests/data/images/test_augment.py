@@ -1,12 +1,15 @@
 """What augmentation draws: torchvision's distributions, from the seed, the crop's position and the step alone."""
 
+import itertools
 import math
+import random
 from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+import tensorflow as tf
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from scipy import stats
@@ -15,9 +18,10 @@ from tests.support.core import installed
 from tfpipe.config import make_config
 from tfpipe.config.augment import STEPS
 from tfpipe.data.images.augment import choose_augment, step_rows
+from tfpipe.data.images.crops import ALL
 from tfpipe.data.order.permutation import GAMMA, mix
 from tfpipe.errors import ConfigError
-from tfpipe.native import core
+from tfpipe.native import core, native
 
 SIZE = (96, 128)
 KINDS = [*core().operations]
@@ -394,3 +398,20 @@ def test_a_kernel_larger_than_a_crop_is_an_error_that_says_so() -> None:
     ):
         choose_augment(config, training=True)
     assert choose_augment(config, training=False) is None
+
+
+@given(st.sets(st.integers(1, 6)), st.randoms())
+@settings(max_examples=25)
+def test_spans_of_crops_changed_in_any_order_are_all_of_them(ends: set[int], draw: random.Random) -> None:
+    """And a span leaves the other crops as they are."""
+    before = np.random.default_rng(len(ends)).integers(0, 256, (7, 12, 16, 3), np.uint8)
+    how = [[position, 0] for position in range(7)], 3, step_rows(steps({"name": "RandAugment"}))
+    whole = native().augment(before.copy(), *how, ALL).numpy()
+    crops, expected = tf.constant(before.copy()), before.copy()
+    spans = list(itertools.pairwise([0, *sorted(ends), 7]))
+    draw.shuffle(spans)
+    for first, end in spans:
+        crops = native().augment(crops, *how, [first, end])
+        expected[first:end] = whole[first:end]
+        assert (crops.numpy() == expected).all()
+    assert (whole != before).any()

@@ -1,17 +1,22 @@
 """Decoders: the one in C and TensorFlow's ops give the same crops, of any image and any number of windows."""
 
 import io
+import itertools
+import random
+from functools import partial
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
-from tests.support.decoding import decode, decode_image, decoder_of
+from tests.support.decoding import decode, decode_image, decoder_of, memory
 from tests.support.images import bilinear, encoded, of_jfif_2, picture
 from tfpipe.config import Kernel
-from tfpipe.data.images.crops import Windows
-from tfpipe.data.images.decode import NATIVE_IMAGES, EncodedImages
+from tfpipe.data.images.crops import ALL, Windows
+from tfpipe.data.images.decode import NATIVE_IMAGES, Cuts, Decoder, EncodedImages
 from tfpipe.native import core, native
 
 # Of 255: the decoder in C interpolates with integers.
@@ -98,7 +103,7 @@ def test_no_window_gives_no_crop() -> None:
 @pytest.mark.parametrize(("channels", "kernel"), [(3, "bilinear"), (1, "bilinear"), (3, "bicubic"), (1, "antialias")])
 def test_images_that_the_decoder_in_c_refuses_are_cut_and_resized_by_it(channels: int, kernel: Kernel) -> None:
     """Refused and accepted images of one call, several crops each, some of them mirrored."""
-    target = {"height": 40, "width": 56, "kernel": native().kernels[kernel]}
+    number = native().kernels[kernel]
     files = [encoded(picture(90, 120, seed), format="PNG" if seed == 3 else "JPEG") for seed in range(4)]
     files[1] = of_jfif_2(files[1])
     windows = some_windows(90, 120, 6, 3)
@@ -107,13 +112,13 @@ def test_images_that_the_decoder_in_c_refuses_are_cut_and_resized_by_it(channels
     chosen = Windows(tf.constant(images, tf.int64), zeros, tf.constant(windows), tf.cast(zeros, tf.int32))
     inputs = EncodedImages(tf.constant(files)), tf.constant([[90, 120]] * 4), chosen, tf.constant(flips)
     decoder = decoder_of("native", channels, kernel=kernel, service=1)
-    decode = tf.function(decoder.decode, autograph=False).get_concrete_function(*inputs)
+    decode = tf.function(partial(Decoder.decode, decoder), autograph=False).get_concrete_function(*inputs)
     graph = decode.graph.as_graph_def()
     ops = {node.op for nodes in (graph.node, *(f.node_def for f in graph.library.function)) for node in nodes}
     assert "TfpipeCrops" in ops and not ops & {"PyFunc", "PyFuncStateless", "EagerPyFunc"}  # workers run no Python
     pixels = [decode_image(file, channels) for file in files]
     expected = [
-        native().resize(pixels[image], [window], [flip], **target)[0]
+        native().resize(pixels[image], [window], [flip], [0], memory(1, 40, 56, channels), kernel=number)[0]
         for image, window, flip in zip(images, windows, flips, strict=True)
     ]
     assert (decode(*inputs).numpy() == np.array(expected)).all()
@@ -125,11 +130,11 @@ def test_decoded_pixels_are_resized_as_a_jpegs_are(kernel: int, channels: int) -
     """And those of a window of the crop's size are copied."""
     windows = tf.constant([*some_windows(90, 120, 7, 1), [50, 64, 40, 56]])
     flips, jpeg = np.arange(8) % 2 == 0, encoded(picture(90, 120))
-    target = {"height": 40, "width": 56, "kernel": kernel}
-    how = {"targets": [40, 56, -1, 0, 0], "views": 1, "channels": channels, "kernel": kernel}
-    (crops,), refused = native().crops([jpeg], [], [[90, 120]], [0] * 8, windows, flips, **how)
+    how = {"targets": [40, 56, -1, 0, 0], "channels": channels, "kernel": kernel}
+    inputs = [jpeg], [], [[90, 120]], [0] * 8, windows, flips, ALL, [memory(8, 40, 56, channels)]
+    (crops,), refused = native().crops(*inputs, **how)
     pixels = decode_image(jpeg, channels)
-    resized = native().resize(pixels, windows, flips, **target)
+    resized = native().resize(pixels, windows, flips, range(8), memory(8, 40, 56, channels), kernel=kernel)
     assert not refused.numpy().any() and (resized.numpy() == crops.numpy()).all()
     assert (resized[-1].numpy() == pixels[50:, 64:]).all()
 
@@ -144,13 +149,53 @@ def test_decoded_pixels_are_resized_as_a_jpegs_are(kernel: int, channels: int) -
         ((9, 9), [[0, 0, 9, 9]], [], 'the rank of "image: uint8" is not 3'),
         ((9, 9, 3), [[0, 0, 9]], [], "windows are not"),
         ((9, 9, 3), [[0, 0, 9, 9]], [True, False], "flips are neither"),
+        ((9, 9, 3), [[0, 0, 9, 9]] * 2, [], "rows are not within the crops"),
     ],
     ids=str,
 )
 def test_inputs_that_do_not_fit_together_are_an_error(image: tuple, windows: list, flips: list, said: str) -> None:
-    flips = tf.constant(flips, tf.bool)
+    inputs = tf.zeros(image, tf.uint8), windows, tf.constant(flips, tf.bool), range(len(windows))
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"TfpipeResize: {said}"):
-        native().resize(tf.zeros(image, tf.uint8), windows, flips, height=4, width=4, kernel=0)
+        native().resize(*inputs, memory(1, 4, 4, image[-1]), kernel=0)
+
+
+@given(st.sets(st.integers(1, 8)), st.sampled_from(["bilinear", "area"]), st.booleans(), st.randoms())
+@settings(max_examples=25)
+def test_spans_of_a_batch_written_in_any_order_are_the_batch(
+    ends: set[int], kernel: Kernel, mirrored: bool, draw: random.Random
+) -> None:
+    """And a span writes its own crops only: others of a batch are written at the same time. One PNG is refused by C."""
+    files = [encoded(picture(40, 60, seed), format="PNG" if seed == 4 else "JPEG") for seed in range(9)]
+    numbers, windows = tf.range(9, dtype=tf.int64), tf.constant(some_windows(40, 60, 9, len(ends)))
+    flips = tf.constant([draw.random() < 0.5 for _ in range(9 * mirrored)], tf.bool)
+    asked = Windows(numbers, numbers, windows, tf.cast(numbers, tf.int32))
+    cuts = Cuts(EncodedImages(tf.constant(files)), tf.constant([[40, 60]] * 9), asked, flips)
+    decoder = decoder_of("native", 3, kernel=kernel)
+    spans = list(itertools.pairwise([0, *sorted(ends), 9]))
+    draw.shuffle(spans)
+    crops, expected = tf.fill([9, 40, 56, 3], tf.constant(7, tf.uint8)), np.full([9, 40, 56, 3], 7, np.uint8)
+    whole = decoder.decode(*cuts).numpy()
+    for first, end in spans:
+        crops = decoder.write(crops, tf.constant([first, end], tf.int64), cuts)
+        expected[first:end] = whole[first:end]
+        assert (crops.numpy() == expected).all()
+
+
+@pytest.mark.parametrize("span", [[1], [2, 1], [-1, 1], [0, 3], [0, 1, 2]], ids=str)
+def test_a_span_beyond_the_crops_is_an_error(span: list[int]) -> None:
+    jpegs = [encoded(picture(9, 9))] * 2, [], [[9, 9]] * 2, [0, 1], [[0, 0, 9, 9]] * 2, tf.zeros(0, tf.bool)
+    how = {"targets": [9, 9, -1, 0, 0], "channels": 3, "kernel": 0}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="TfpipeCrops: the span is neither"):
+        native().crops(*jpegs, span, [memory(2, 9, 9)], **how)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="TfpipeAugment: the span is neither"):
+        native().augment(memory(2, 9, 9), [[0, 0]] * 2, 0, np.zeros((0, core().columns)), span)
+
+
+@pytest.mark.parametrize("shape", [(1, 9, 9, 3), (2, 8, 9, 3), (2, 9, 8, 3), (2, 9, 9, 1)])
+def test_memory_of_another_size_than_the_crops_is_an_error(shape: tuple[int, ...]) -> None:
+    jpegs = [encoded(picture(9, 9))] * 2, [], [[9, 9]] * 2, [0, 1], [[0, 0, 9, 9]] * 2, tf.zeros(0, tf.bool)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"the crops are not \[k, height, width, channels\]"):
+        native().crops(*jpegs, ALL, [memory(*shape)], targets=[9, 9, -1, 0, 0], channels=3, kernel=0)
 
 
 def cut_off(jpeg: bytes, share: float) -> bytes:

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.decoding import memory
 from tests.support.images import encoded, picture
+from tfpipe.data.images.crops import ALL
 from tfpipe.data.runtime.recording import Recording, TracedBatch, read_recording, write_recording
 from tfpipe.native import EventKind, core, native
 from tfpipe.tools.report.samples import decoded_images, sample_times
@@ -19,8 +21,9 @@ def decode(jpegs: tf.Tensor, positions: tf.Tensor, images: tf.Tensor) -> tf.Tens
     """Crops the whole of JPEGs of SIZE, with the mark before it."""
     images = native().mark(positions, images, kind=int(EventKind.DECODE))
     sizes, windows = (tf.tile([row], [tf.size(jpegs), 1]) for row in (list(SIZE), [0, 0, *SIZE]))
-    how = {"targets": [60, 70, -1, 0, 0], "views": 1, "channels": 3, "kernel": 0}
-    (crops,), _ = native().crops(jpegs, [], sizes, images, windows, tf.zeros(0, tf.bool), **how)
+    how = {"targets": [60, 70, -1, 0, 0], "channels": 3, "kernel": 0}
+    inputs = jpegs, [], sizes, images, windows, tf.zeros(0, tf.bool), ALL, [memory(3, 60, 70)]
+    (crops,), _ = native().crops(*inputs, **how)
     return crops
 
 
@@ -56,25 +59,21 @@ def test_images_are_recorded_with_their_positions(jpegs: tf.Tensor) -> None:
     native().record(100)
     assert (decode(jpegs, positions, images).numpy() == expected).all()
     events = native().recorded()
-    assert [EventKind(kind).name for kind in events["kind"]] == ["DECODE"] * 3 + ["IMAGE"] * 3 + ["CALL"]
+    assert [EventKind(kind).name for kind in events["kind"]] == ["DECODE"] * 3 + ["IMAGE"] * 3
     found = list(decoded_images(events))
     assert [image.position for image in found] == [40, 41, 42] and all(min(image.parts_ns) > 0 for image in found)
     assert {time.stage for times in sample_times(Recording(0, "", [], {}, events)).values() for time in times} == {
         "decode"
     }
-    # The images follow each other, within the call.
-    (call,) = events[events["kind"] == EventKind.CALL]
     ends = [image.start_ns + image.ns for image in found]
     assert all(end <= later.start_ns for end, later in zip(ends, found[1:], strict=False))
-    assert call["when_ns"] <= found[0].start_ns
-    assert ends[-1] <= call["when_ns"] + sum(int(call[part]) for part in ("header_ns", "decode_ns", "resize_ns"))
 
 
 def test_the_newest_events_are_kept_and_none_without_recording(jpegs: tf.Tensor) -> None:
     positions, images = tf.constant([40, 41, 42], tf.int64), tf.range(3, dtype=tf.int64)
     native().record(2)
     decode(jpegs, positions, images)
-    assert native().recorded()["kind"].tolist() == [EventKind.IMAGE, EventKind.CALL]
+    assert native().recorded()["kind"].tolist() == [EventKind.IMAGE] * 2
     decode(jpegs, positions, images)
     assert not len(native().recorded())
 

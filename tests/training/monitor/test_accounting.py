@@ -85,7 +85,7 @@ class Account:
         meter.steps = 20
         catalog = SimpleNamespace(boxes=None, annotated=None, values={})
         config = SimpleNamespace(service=None, targets=TargetsConfig())
-        split = SimpleNamespace(order=None, stores="images", training=False, config=config, catalog=catalog)
+        split = SimpleNamespace(order=None, stores="crops", training=False, config=config, catalog=catalog)
         loader = SimpleNamespace(iterator=None, meter=meter, world=self.world, catalog=catalog, data=split)
         self.model = SimpleNamespace(
             meter=meter,

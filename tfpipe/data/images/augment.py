@@ -15,8 +15,9 @@ from tfpipe.config import augment as steps
 from tfpipe.errors import ConfigError
 from tfpipe.native import core, native
 
-Augment = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-"""(crops (uint8 [k, height, width, channels]), their positions (int64 [k, 2])) -> crops, changed."""
+Augment = Callable[[tf.Tensor, tf.Tensor, Any], tf.Tensor]
+"""(crops (uint8 [k, height, width, channels]), their positions (int64 [k, 2]), which to change (int64 [2]: the first
+and their end; or [0]: all)) -> crops, changed in their own memory."""
 
 # Keeps the draws of augmentation apart from those of windows and flips, whose seeds are below 2^34.
 AUGMENTATION = 2**40
@@ -33,19 +34,19 @@ def choose_augment(config: DataConfig, *, training: bool) -> Augment | None:
     shape, rows = (*config.crop_image_size, config.num_channels), step_rows(config.augment)
     seed = np.int64(AUGMENTATION + config.seed)
 
-    def augment(crops: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+    def augment(crops: tf.Tensor, positions: tf.Tensor, span: Any) -> tf.Tensor:
         with tf.name_scope("augment"):
-            return tf.ensure_shape(native().augment(crops, positions, seed, rows), [crops.shape[0], *shape])
+            return tf.ensure_shape(native().augment(crops, positions, seed, rows, span), [crops.shape[0], *shape])
 
     return augment
 
 
-def augmented(images: Any, positions: tf.Tensor, augment: Sequence[Augment | None]) -> Any:
+def augmented(images: Any, positions: tf.Tensor, span: Any, augment: Sequence[Augment | None]) -> Any:
     """Returns crops, or a tuple of them by view, changed by the function of each view; None changes nothing."""
     if not isinstance(images, tuple):
-        return images if augment[0] is None else augment[0](images, positions)
+        return images if augment[0] is None else augment[0](images, positions, span)
     views = zip(images, augment, strict=True)
-    return tuple(view if change is None else change(view, positions) for view, change in views)
+    return tuple(view if change is None else change(view, positions, span) for view, change in views)
 
 
 def check_sizes(config: DataConfig) -> None:

@@ -5,6 +5,7 @@ All functions take n images at once: that costs little more than one image, sinc
 
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import DataConfig, RandomResizedCrop
@@ -14,6 +15,8 @@ from tfpipe.data.images.windows import Candidates, Ranges, box_windows, full_win
 MAX_CROPS = 2**16
 # Smallest share of an object that a random crop with its label covers, unless the config sets another.
 OBJECT_COVERED = 0.1
+# A span of crops, int64 [2], is the first of them and their end, or this.
+ALL = np.zeros(0, np.int64)
 
 
 class OfImages(Protocol):
@@ -46,17 +49,6 @@ class Windows(NamedTuple):
     numbers: tf.Tensor  # int64 [k]: number of the crop in its image
     windows: tf.Tensor  # int32 [k, 4]: top, left, height, width; with `data.views` [k, views, 4]
     labels: tf.Tensor  # int32 [k]
-
-
-class CropBatch(NamedTuple):
-    """The crops of n images, one image after the other."""
-
-    pixels: tf.Tensor  # uint8 [k, height, width, channels]; with `data.views` a tuple of these, by view
-    images: tf.Tensor  # int64 [k]: number of the image, ascending
-    numbers: tf.Tensor  # int64 [k]: number of the crop in its image
-    labels: tf.Tensor  # int32 [k]
-    frame: Any = ()  # as in Origin
-    mask: Any = ()
 
 
 class Origin(NamedTuple):

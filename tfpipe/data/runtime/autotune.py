@@ -39,7 +39,7 @@ def tuned(iterator: Iterator[Any], names: Sequence[str] = STAGES) -> list[Tuned]
     stage_names = iter(names)
     for node in _nodes(iterator):
         # The only tunable map beyond `names` is the user's `data.transform`.
-        stage = next(stage_names, "transform") if "Map" in node.name else node.name.lower()
+        stage = next(stage_names, "transform") if _is_map(node) else node.name.lower()
         result += [Tuned(stage, value.name, value.value) for value in node.parameters if value.tunable]
     return result
 
@@ -47,19 +47,17 @@ def tuned(iterator: Iterator[Any], names: Sequence[str] = STAGES) -> list[Tuned]
 def stages(iterator: Iterator[Any], names: Sequence[str] = STAGES) -> list[Stage]:
     """Returns the work of each stage so far; none if AUTOTUNE, which records it, is switched off.
 
+    A stage of several maps has the elements of the last of them.
+
     Takes a fraction of a millisecond.
     """
-    maps = [node for node in _nodes(iterator) if "Map" in node.name]
+    result: dict[str, Stage] = {}
     # Maps beyond `names`, the user's transform and the one that stamps batches with the time, are not reported.
-    return [
-        Stage(
-            stage,
-            int(node.num_elements),
-            node.processing_time / 1e6,
-            next((value.value for value in node.parameters if value.name == "parallelism"), 1.0),
-        )
-        for stage, node in zip(names, maps, strict=False)
-    ]
+    for name, node in zip(names, filter(_is_map, _nodes(iterator)), strict=False):
+        busy_ms = node.processing_time / 1e6 + (result[name].busy_ms if name in result else 0.0)
+        parallelism = next((value.value for value in node.parameters if value.name == "parallelism"), 1.0)
+        result[name] = Stage(name, int(node.num_elements), busy_ms, parallelism)
+    return list(result.values())
 
 
 def queued(iterator: Iterator[Any]) -> int | None:
@@ -73,6 +71,10 @@ def since(before: Sequence[Stage], now: Sequence[Stage]) -> list[Stage]:
     starts = {start.stage: start for start in before}
     pairs = [(starts.get(end.stage, Stage("", 0, 0.0, 0.0)), end) for end in now]
     return [replace(b, elements=b.elements - a.elements, busy_ms=b.busy_ms - a.busy_ms) for a, b in pairs]
+
+
+def _is_map(node: Any) -> bool:
+    return "Map" in node.name and "FlatMap" not in node.name
 
 
 def _nodes(iterator: Iterator[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Marks in the pipeline, which record when each sample is read and cropped while a trace is recorded.
+"""Marks in the pipeline, which record when each sample is read and decoded while a trace is recorded.
 
 Only a pipeline that is built inside `marking` has them.
 """
@@ -33,20 +33,19 @@ def mark(kind: EventKind, positions: tf.Tensor, through: tf.Tensor) -> tf.Tensor
     return tf.ensure_shape(native().mark(positions, through, kind=int(kind)), through.shape)
 
 
-def mark_work(begin: EventKind, end: EventKind, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Wraps `work`, in graph from SamplePaths or Encoded to Encoded or Crops, in the marks `begin` and `end`."""
+def mark_reads(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Wraps `read`, in graph from SamplePaths to Encoded, in the marks READ and READ_END."""
 
     @tf.autograph.experimental.do_not_convert
-    def marked_work(samples: Any) -> Any:
-        positions = mark(begin, samples.visit.position, samples.visit.position)
+    def marked_read(samples: Any) -> Any:
+        positions = mark(EventKind.READ, samples.visit.position, samples.visit.position)
         with tf.control_dependencies([positions]):
-            result = work(samples._replace(visit=samples.visit._replace(position=positions)))
+            result = read(samples._replace(visit=samples.visit._replace(position=positions)))
         with tf.control_dependencies(tf.nest.flatten(result)):
-            if not hasattr(result, "visit"):
-                return result._replace(positions=mark(end, positions, result.positions))
-            return result._replace(visit=result.visit._replace(position=mark(end, positions, result.visit.position)))
+            ended = mark(EventKind.READ_END, positions, result.visit.position)
+            return result._replace(visit=result.visit._replace(position=ended))
 
-    return marked_work if _wanted.get() else work
+    return marked_read if _wanted.get() else read
 
 
 def mark_decode(windows: T, positions: tf.Tensor) -> T:

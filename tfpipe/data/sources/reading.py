@@ -14,11 +14,10 @@ from tfpipe.data.catalog.table import StoredTable
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.runtime.columns import Lines, columns
-from tfpipe.data.runtime.marks import mark_work
+from tfpipe.data.runtime.marks import mark_reads
 from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.data.runtime.stage import stage
 from tfpipe.data.split import Split
-from tfpipe.native import EventKind
 from tfpipe.util.retry import retried
 from tfpipe.util.tensorflow_api import unbounded_threads
 
@@ -91,8 +90,7 @@ def waiting(dataset: tf.data.Dataset, read: Callable[..., Encoded], calls: int |
 
     Uses threads outside the pipeline's pool: in the pool, waiting reads would block threads that decoders need.
     """
-    read, unbounded = mark_work(EventKind.READ, EventKind.READ_END, read), calls is not None
-    return dataset.map(read, num_parallel_calls=calls, name="read", **unbounded_threads(unbounded))
+    return dataset.map(mark_reads(read), num_parallel_calls=calls, name="read", **unbounded_threads(calls is not None))
 
 
 class EntryPoints:

@@ -14,7 +14,8 @@ from tfpipe.data.annotations.masks import cut_masks
 from tfpipe.data.annotations.targets import KnownTargets
 from tfpipe.data.catalog.locate import image_finder
 from tfpipe.data.catalog.types import Catalog, TextColumn
-from tfpipe.data.images.crops import CropBatch, Crops, Windows
+from tfpipe.data.images.crops import Crops, Origin
+from tfpipe.data.images.decode import Cuts
 from tfpipe.data.images.windows import placed, target_of
 from tfpipe.data.runtime.columns import Lines, columns
 from tfpipe.data.sources.reading import Encoded
@@ -26,11 +27,6 @@ FILL = -1  # of rows without a box
 LookUp = Callable[[tf.Tensor], tf.Tensor]
 Find = Callable[[Crops], Any]
 """In graph: a batch of crops -> their labels, () if they have none."""
-ImageOf = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-"""(samples (int64 [n]), number of each crop's sample (int64 [k])) -> number of each crop's image (int64 [k])."""
-Place = Callable[[CropBatch, Encoded, tf.Tensor, Windows, tf.Tensor], CropBatch]
-"""(crops, what they are cut from, sizes (int32 [n, 2]), windows, flips (bool [k] or [0])) -> crops, with what
-`data.targets` need of their places."""
 
 
 def _label(split: Split) -> Find:
@@ -108,22 +104,26 @@ def needs_origin(split: Split) -> bool:
     return split.config.targets.kind != "label" or bool(split.catalog.values)
 
 
-def choose_origin(split: Split) -> tuple[ImageOf | None, Place | None]:
-    """Returns functions that find the image, and the place in it, of crops; None for what is not needed."""
+def choose_origin(split: Split) -> Callable[[Encoded, Cuts], Origin] | None:
+    """Returns the function that finds the image, and the place in it, of crops; None if neither is needed."""
     if not needs_origin(split):
-        return None, None
+        return None
     config, kind = split.config, split.config.targets.kind
     find = image_finder(split.catalog, sent=config.service is not None)
 
-    def place(crops: CropBatch, encoded: Encoded, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor) -> CropBatch:
+    def origin(encoded: Encoded, cuts: Cuts) -> Origin:
+        _, sizes, windows, flips = cuts
+        item = find(tf.gather(encoded.visit.item, windows.images))
         flipped = tf.zeros(tf.shape(windows.images), tf.bool) if flips.shape[0] == 0 else flips
         if kind == "boxes":
-            return crops._replace(frame=Frame(tf.gather(sizes, windows.images), windows.windows, flipped))
+            return Origin(item, frame=Frame(tf.gather(sizes, windows.images), windows.windows, flipped))
+        if kind != "mask":
+            return Origin(item)
         masks, target = (encoded.annotation, encoded.annotation_path), config.crop_image_size
         cut = cut_masks(masks, sizes, windows.images, (windows.windows, _inner(windows.windows, split)), target)
-        return crops._replace(mask=tf.where(flipped[:, None, None], cut[:, :, ::-1], cut))
+        return Origin(item, mask=tf.where(flipped[:, None, None], cut[:, :, ::-1], cut))
 
-    return lambda samples, owners: find(tf.gather(samples, owners)), place if kind in ("boxes", "mask") else None
+    return origin
 
 
 def _inner(windows: tf.Tensor, split: Split) -> tf.Tensor:

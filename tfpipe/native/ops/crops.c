@@ -13,7 +13,7 @@ typedef struct {
 } Attributes;
 _Static_assert(sizeof(struct tfpipe_target) == NUMBERS * sizeof(int32_t), "the attribute `targets` has another layout");
 
-enum { JPEGS, ENTRIES, SIZES, IMAGES, WINDOWS, FLIPS };
+enum { JPEGS, ENTRIES, SIZES, IMAGES, WINDOWS, FLIPS, SPAN, CROPS };
 
 static int is_target(const struct tfpipe_target *target) {
     return target->height > 0 && target->width > 0 && target->level >= -1 && target->level <= 255 &&
@@ -49,31 +49,23 @@ static const char *wrong(int views, TF_Tensor *const in[]) {
     return NULL;
 }
 
-/* Returns the largest number of crops of an image. */
-static int64_t most_crops(const int64_t *images, int64_t k) {
-    int64_t most = 0;
-    for (int64_t first = 0, i = 0; i < k; i++) {
-        if (images[i] != images[first]) first = i;
-        if (i - first + 1 > most) most = i - first + 1;
-    }
-    return most;
-}
-
-/* Decodes all images into the crops of each view, and says which of them are refused. */
-static void decode(const Attributes *op, TF_Tensor *const in[], uint8_t *const *out, uint8_t *refused) {
-    const int64_t n = TF_Dim(in[JPEGS], 0), k = TF_Dim(in[IMAGES], 0), views = op->views;
+/* Decodes the images of the crops [span[0], span[1]) into these crops of each view, and says which are refused. */
+static void decode(const Attributes *op, TF_Tensor *const in[], const int64_t *span, uint8_t *const *out,
+                   uint8_t *refused) {
+    const int64_t n = TF_Dim(in[JPEGS], 0), views = op->views;
     const TF_TString *jpegs = TF_TensorData(in[JPEGS]);
     const TF_TString *entries = TF_Dim(in[ENTRIES], 0) ? TF_TensorData(in[ENTRIES]) : NULL;
     const int32_t *sizes = TF_TensorData(in[SIZES]), *windows = TF_TensorData(in[WINDOWS]);
     const int64_t *images = TF_TensorData(in[IMAGES]);
     const uint8_t *flips = TF_Dim(in[FLIPS], 0) ? TF_TensorData(in[FLIPS]) : NULL;
-    struct tfpipe_crop *crops = malloc((size_t)(most_crops(images, k) * views + 1) * sizeof *crops);
+    /* For all, since one image may have all of them. */
+    struct tfpipe_crop *crops = malloc((size_t)((span[1] - span[0]) * views + 1) * sizeof *crops);
     tfpipe_scratch *scratch = crops ? tfpipe_scratch_take() : NULL;
     if (scratch) tfpipe_limit_scans(scratch, op->scans), tfpipe_apply_exif(scratch, op->turn);
     memset(refused, 0, (size_t)n);
-    for (int64_t first = 0, end; first < k; first = end) {
+    for (int64_t first = span[0], end; first < span[1]; first = end) {
         int64_t image = images[first];
-        for (end = first + 1; end < k && images[end] == image;) end++;
+        for (end = first + 1; end < span[1] && images[end] == image;) end++;
         const int32_t height = sizes[2 * image], width = sizes[2 * image + 1];
         struct tfpipe_image own = {(const uint8_t *)TF_StringGetDataPointer(jpegs + image),
                                    TF_StringGetSize(jpegs + image),
@@ -101,77 +93,82 @@ static void decode(const Attributes *op, TF_Tensor *const in[], uint8_t *const *
 
 static const char *crops_run(struct tfpipe_call *call) {
     const Attributes *op = call->state;
-    struct tfpipe_event event = {.when_ns = tfpipe_recording() ? tfpipe_now_ns() : 0, .kind = TFPIPE_CALL};
+    const int64_t n = TF_Dim(call->in[JPEGS], 0), k = TF_Dim(call->in[IMAGES], 0);
+    int64_t span[2];
     const char *message = wrong(op->views, call->in);
+    if (!message) message = tfpipe_span(call->in[SPAN], k, span);
     if (message) return message;
-    const int64_t n = TF_Dim(call->in[JPEGS], 0);
     uint8_t **out = calloc((size_t)op->views, sizeof *out);
     if (!out) return "no memory";
-    for (int v = 0; v < op->views && tfpipe_ok(call); v++) {
+    for (int v = 0; v < op->views && !message && tfpipe_ok(call); v++) {
         const struct tfpipe_target *target = op->targets + v;
-        const int64_t dims[4] = {TF_Dim(call->in[IMAGES], 0), target->height, target->width, op->channels};
-        out[v] = tfpipe_output(call, v, TF_UINT8, dims, 4);
+        int64_t dims[4] = {0};
+        out[v] = tfpipe_same(call, CROPS + v, v, dims);
+        if (dims[0] != k || dims[1] != target->height || dims[2] != target->width || dims[3] != op->channels)
+            message = "the crops are not [k, height, width, channels]";
     }
     uint8_t *refused = tfpipe_ok(call) ? tfpipe_output(call, op->views, TF_BOOL, &n, 1) : NULL;
-    if (event.when_ns) event.parts_ns[0] = tfpipe_now_ns() - event.when_ns;
-    if (tfpipe_ok(call)) decode(op, call->in, out, refused);
-    if (event.when_ns) event.parts_ns[1] = tfpipe_now_ns() - event.when_ns - event.parts_ns[0];
-    event.call = (uint64_t)(uintptr_t)TF_TensorData(call->in[IMAGES]);
+    if (!message && tfpipe_ok(call)) decode(op, call->in, span, out, refused);
     free(out);
-    tfpipe_release(call);
-    if (!event.when_ns || !tfpipe_ok(call)) return NULL;
-    event.parts_ns[2] = tfpipe_now_ns() - event.when_ns - event.parts_ns[0] - event.parts_ns[1];
-    tfpipe_record(event);
-    return NULL;
+    return message;
 }
 
 const struct tfpipe_op tfpipe_crops_op = {
     .name = "TfpipeCrops",
-    .in = {{"jpegs: string", 1},   /* [n] */
-           {"entries: string", 1}, /* [n]: entry points, "" for none; or [0] */
-           {"sizes: int32", 2},    /* [n, 2]: height, width */
-           {"images: int64", 1},   /* [k]: number of the JPEG, ascending */
-           {"windows: int32", 2},  /* [k, 4 * views]: top, left, height, width of each view */
-           {"flips: bool", 1}},    /* [k * views], or [0]: none */
+    .in = {{"jpegs: string", 1},          /* [n] */
+           {"entries: string", 1},        /* [n]: entry points, "" for none; or [0] */
+           {"sizes: int32", 2},           /* [n, 2]: height, width */
+           {"images: int64", 1},          /* [k]: number of the JPEG, ascending */
+           {"windows: int32", 2},         /* [k, 4 * views]: top, left, height, width of each view */
+           {"flips: bool", 1},            /* [k * views], or [0]: none */
+           {"span: int64", 1},            /* of crops, as tfpipe_span says */
+           {"crops: views * uint8", -1}}, /* of each view, [k, height, width, channels]: written */
     .attributes = {"views: int >= 1", "channels: int >= 1", "kernel: int >= 0", "scans: int >= 0 = 0",
                    "turn: int >= 0 = 0",  /* whether as EXIF says */
                    "targets: list(int)"}, /* [5 * views]: a struct tfpipe_target of each view */
     .numbers = 5,
-    .out = {"crops: views * uint8", /* of each view, [k, height, width, channels]; undefined for a refused JPEG */
-            "refused: bool"},       /* [n] */
+    .writes = 1,
+    .out = {"written: views * uint8", /* the same; undefined for a refused JPEG */
+            "refused: bool"},         /* [n] */
     .run = crops_run,
     .create = crops_create,
 };
 
-enum { IMAGE, CUT, MIRRORED }; /* inputs of TfpipeResize */
+enum { IMAGE, CUT, MIRRORED, ROWS, RESIZED }; /* inputs of TfpipeResize */
 
 /* The numbers of TfpipeResize. */
 struct resize {
-    struct tfpipe_target target;
-    int32_t kernel;
+    int32_t level, cover[2], kernel;
 };
 
 static const char *resize_run(struct tfpipe_call *call) {
     const struct resize *op = call->state;
-    const struct tfpipe_target target = op->target;
     TF_Tensor *const *in = call->in;
     const int64_t height = TF_Dim(in[IMAGE], 0), width = TF_Dim(in[IMAGE], 1), channels = TF_Dim(in[IMAGE], 2);
     const int64_t count = TF_Dim(in[CUT], 0), mirrored = TF_Dim(in[MIRRORED], 0);
     if ((channels != 1 && channels != 3) || height > INT32_MAX || width > INT32_MAX)
         return "the image is not [height, width, 1 or 3]";
     if (TF_Dim(in[CUT], 1) != 4 || count > INT32_MAX) return "windows are not [k, 4]";
+    if (TF_Dim(in[ROWS], 0) != count) return "rows are not [k]";
     if (mirrored && mirrored != count) return "flips are neither [k] nor [0]";
+    const int64_t *rows = TF_TensorData(in[ROWS]);
+    int64_t dims[4];
+    uint8_t *pixels = tfpipe_same(call, RESIZED, 0, dims);
+    if (!tfpipe_ok(call)) return NULL;
+    for (int64_t i = 0; i < count; i++)
+        if (rows[i] < 0 || rows[i] >= dims[0]) return "rows are not within the crops";
+    if (dims[1] < 1 || dims[1] > INT32_MAX || dims[2] < 1 || dims[2] > INT32_MAX || dims[3] != channels)
+        return "the crops are not [m, height, width, channels]";
+    const struct tfpipe_target target = {(int32_t)dims[1], (int32_t)dims[2], op->level, {op->cover[0], op->cover[1]}};
     if (target.cover[0] && (target.cover[0] < target.height || target.cover[1] < target.width))
         return "the sides to cover are less than the crop's";
-    const int64_t dims[4] = {count, target.height, target.width, channels};
-    uint8_t *pixels = tfpipe_output(call, 0, TF_UINT8, dims, 4);
-    if (!tfpipe_ok(call)) return NULL;
     const uint8_t *flips = mirrored ? TF_TensorData(in[MIRRORED]) : NULL;
     const int32_t *windows = TF_TensorData(in[CUT]);
     struct tfpipe_crop *crops = malloc(((size_t)count + 1) * sizeof *crops);
     tfpipe_scratch *scratch = crops ? tfpipe_scratch_take() : NULL;
-    for (int64_t i = 0; scratch && i < count; i++, pixels += dims[1] * dims[2] * dims[3])
-        crops[i] = tfpipe_place(&target, windows + 4 * i, flips && flips[i], (int)channels, pixels);
+    for (int64_t i = 0; scratch && i < count; i++)
+        crops[i] = tfpipe_place(&target, windows + 4 * i, flips && flips[i], (int)channels,
+                                pixels + rows[i] * dims[1] * dims[2] * channels);
     int status = scratch ? tfpipe_resize(scratch, TF_TensorData(in[IMAGE]), (int)height, (int)width, crops, (int)count,
                                          (int)channels, op->kernel)
                          : TFPIPE_MEMORY;
@@ -185,10 +182,13 @@ const struct tfpipe_op tfpipe_resize_op = {
     .name = "TfpipeResize",
     .in = {{"image: uint8", 3},   /* [h, w, channels]: 1 or 3 */
            {"windows: int32", 2}, /* [k, 4]: top, left, height, width */
-           {"flips: bool", 1}},   /* [k], or [0]: none */
-    .attributes = {"height: int >= 1", "width: int >= 1", "level: int >= -1 = -1", "cover_height: int >= 0 = 0",
-                   "cover_width: int >= 0 = 0", "kernel: int >= 0"},
-    .numbers = 6,
-    .out = {"crops: uint8"}, /* [k, height, width, channels] */
+           {"flips: bool", 1},    /* [k], or [0]: none */
+           {"rows: int64", 1},    /* [k]: the crop that each window gives */
+           {"crops: uint8", 4}},  /* [m, height, width, channels]: those of `rows` are written */
+    .attributes = {"level: int >= -1 = -1", "cover_height: int >= 0 = 0", "cover_width: int >= 0 = 0",
+                   "kernel: int >= 0"},
+    .numbers = 4,
+    .writes = 1,
+    .out = {"written: uint8"}, /* the same */
     .run = resize_run,
 };

@@ -71,6 +71,26 @@ void *tfpipe_forward(struct tfpipe_call *call, int input, int64_t dims[4]) {
     return to;
 }
 
+void *tfpipe_same(struct tfpipe_call *call, int input, int output, int64_t dims[4]) {
+    TF_Tensor *tensor = NULL;
+    TF_GetInput(call->context, input, &tensor, call->status);
+    if (tfpipe_ok(call) && TF_NumDims(tensor) != 4)
+        TF_SetStatus(call->status, TF_INVALID_ARGUMENT, "tfpipe: the rank of the crops to write is not 4");
+    for (int i = 0; tfpipe_ok(call) && i < 4; i++) dims[i] = TF_Dim(tensor, i);
+    if (tfpipe_ok(call)) TF_SetOutput(call->context, output, tensor, call->status);
+    void *memory = tfpipe_ok(call) ? TF_TensorData(tensor) : NULL;
+    if (tensor) TF_DeleteTensor(tensor);
+    return memory;
+}
+
+const char *tfpipe_span(const TF_Tensor *in, int64_t count, int64_t span[2]) {
+    span[0] = 0, span[1] = count;
+    if (!TF_Dim(in, 0)) return NULL;
+    if (TF_Dim(in, 0) == 2) memcpy(span, TF_TensorData(in), 2 * sizeof *span);
+    const int is_right = TF_Dim(in, 0) == 2 && span[0] >= 0 && span[0] <= span[1] && span[1] <= count;
+    return is_right ? NULL : "the span is neither [0] nor two ascending numbers up to k";
+}
+
 void tfpipe_release(struct tfpipe_call *call) {
     for (size_t i = 0; i < sizeof call->in / sizeof *call->in; i++) {
         if (call->in[i]) TF_DeleteTensor(call->in[i]);
@@ -104,6 +124,7 @@ static void op_register(const struct tfpipe_op *op, void *(*create)(TF_OpKernelC
     for (int i = 0; op->in[i].type; i++) TF_OpDefinitionBuilderAddInput(definition, op->in[i].type);
     for (int i = 0; op->attributes[i]; i++) TF_OpDefinitionBuilderAddAttr(definition, op->attributes[i]);
     for (int i = 0; op->out[i]; i++) TF_OpDefinitionBuilderAddOutput(definition, op->out[i]);
+    if (op->writes) TF_OpDefinitionBuilderSetIsStateful(definition, 1); /* it takes 0 for 1 */
     TF_OpDefinitionBuilderSetShapeInferenceFunction(definition, TF_ShapeInferenceContextSetUnknownShape);
     TF_RegisterOpDefinition(definition, status);
     if (TF_GetCode(status) == TF_OK)

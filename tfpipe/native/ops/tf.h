@@ -34,6 +34,7 @@ TF_OpDefinitionBuilder *TF_NewOpDefinitionBuilder(const char *name);
 void TF_OpDefinitionBuilderAddInput(TF_OpDefinitionBuilder *, const char *input);
 void TF_OpDefinitionBuilderAddOutput(TF_OpDefinitionBuilder *, const char *output);
 void TF_OpDefinitionBuilderAddAttr(TF_OpDefinitionBuilder *, const char *attribute);
+void TF_OpDefinitionBuilderSetIsStateful(TF_OpDefinitionBuilder *, _Bool is_stateful);
 void TF_OpDefinitionBuilderSetShapeInferenceFunction(TF_OpDefinitionBuilder *,
                                                      void (*)(TF_ShapeInferenceContext *, TF_Status *));
 void TF_RegisterOpDefinition(TF_OpDefinitionBuilder *, TF_Status *);
@@ -53,6 +54,7 @@ void TF_OpKernelContext_Failure(TF_OpKernelContext *, TF_Status *);
 int TF_ExpectedOutputDataType(TF_OpKernelContext *, int index);
 size_t TF_DataTypeSize(int type);
 void TF_GetInput(TF_OpKernelContext *, int index, TF_Tensor **, TF_Status *);
+void TF_SetOutput(TF_OpKernelContext *, int index, const TF_Tensor *, TF_Status *);
 TF_Tensor *TF_AllocateOutput(TF_OpKernelContext *, int index, int type, const int64_t *dims, int rank, size_t bytes,
                              TF_Status *);
 
@@ -78,7 +80,7 @@ struct tfpipe_call {
     TF_OpKernelContext *context;
     TF_Status *status;
     void *state; /* the op's */
-    TF_Tensor *in[6];
+    TF_Tensor *in[8];
 };
 
 /* An op for CPUs; the lists end with NULL. */
@@ -87,9 +89,10 @@ struct tfpipe_op {
     struct {
         const char *type; /* "name: type" */
         int rank;         /* -1: any */
-    } in[7];
+    } in[9];
     const char *out[3], *attributes[7];
     size_t numbers; /* attributes that are its state, an int32_t each: the first ones */
+    _Bool writes;   /* whether it changes an input, which TensorFlow must neither leave out nor do once for two */
     /* Computes a call. Returns what is wrong with the inputs; NULL: nothing, or the status has it. */
     const char *(*run)(struct tfpipe_call *call);
     void *(*create)(TF_OpKernelConstruction *); /* makes another state; NULL: none */
@@ -101,6 +104,7 @@ struct tfpipe_op {
     ROW(crops)          \
     ROW(resize)         \
     ROW(augment)        \
+    ROW(arrive)         \
     ROW(mark) ROW(sizes) ROW(read) ROW(stamp) ROW(range) ROW(rows) ROW(lines) ROW(mix) ROW(floats) ROW(windows)
 #define TFPIPE_DECLARE(name) extern const struct tfpipe_op tfpipe_##name##_op;
 TFPIPE_OPS(TFPIPE_DECLARE)
@@ -115,6 +119,11 @@ void *tfpipe_output(struct tfpipe_call *call, int output, int type, const int64_
 void *tfpipe_output_like(struct tfpipe_call *call, int type, int input, int64_t more);
 /* Gives an input of rank 4 up, and returns its memory as that of output 0: a copy, if anything else refers to it. */
 void *tfpipe_forward(struct tfpipe_call *call, int input, int64_t dims[4]);
+/* Makes an input of rank 4 an output too, and returns its memory, whoever else refers to it: for calls that each write
+ * other rows of a batch. */
+void *tfpipe_same(struct tfpipe_call *call, int input, int output, int64_t dims[4]);
+/* Reads the rows that a call writes, of `count`: [2], the first and their end; or [0]: all. Returns what is wrong. */
+const char *tfpipe_span(const TF_Tensor *in, int64_t count, int64_t span[2]);
 /* Gives all inputs up. */
 void tfpipe_release(struct tfpipe_call *call);
 /* Allocates an op's state and `more` bytes after it, and reads its numbers; NULL: no memory. */

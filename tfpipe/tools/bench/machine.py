@@ -83,7 +83,9 @@ def limit(split: Split) -> tuple[Iterator[Count], DecodeLimit]:
         if split.stores == "crops":
             return image
         window = [[0, 0, *image.shape[:2]]]
-        return library.resize(image, window, tf.zeros(0, tf.bool), height=height, width=width, kernel=kernel)
+        with tf.device("CPU"):
+            crop = tf.raw_ops.Empty(shape=[1, height, width, image.shape[2]], dtype=tf.uint8)
+        return library.resize(image, window, tf.zeros(0, tf.bool), [0], crop, kernel=kernel)
 
     # Packed crops by their records, of which an image may have several; images as files, though stored otherwise.
     read: Callable[[int], bytes] = split.image

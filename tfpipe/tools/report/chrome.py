@@ -133,8 +133,7 @@ def _threads(process: Process, trace: Trace) -> Iterator[Event]:
     calls = samples.outermost(trace)
     lanes = samples.lanes_of_threads(trace, calls)
     positions = samples.reads(trace, calls, lanes)
-    events = trace.recording.events
-    decoded = list(samples.located(samples.decoded_images(events), calls, lanes))
+    decoded = list(samples.located(samples.decoded_images(trace.recording.events), calls, lanes))
     inside = {lane for lane, _ in decoded}
     tids = {}
     for tid, (lane, name) in enumerate(_names(trace), FIRST_THREAD):
@@ -151,10 +150,6 @@ def _threads(process: Process, trace: Trace) -> Iterator[Event]:
         yield draw(span, _name(span, span.lane in inside), op=span.op, **args)
     for lane, image in decoded:
         yield from _image(process, trace, tids[lane], image)
-    for lane, call in samples.located(samples.decoder_calls(events), calls, lanes):
-        freed_ns = call.start_ns + call.ns - call.parts_ns[2]
-        yield process.slice(tids[lane], "allocate", call.start_ns, call.start_ns + call.parts_ns[0])
-        yield process.slice(tids[lane], "free", freed_ns, call.start_ns + call.ns)
     yield from (draw(span, span.stage) for span in trace.devices)
 
 

@@ -28,14 +28,13 @@ class SampleTime(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """Work of the decoder in C, an image or a whole call; times in nanoseconds, the first since 1970."""
+    """An image that the decoder in C has decoded; times in nanoseconds, the first since 1970."""
 
-    position: int | None  # in the stream; None for a call, or if the call was not marked
+    position: int | None  # in the stream; None if the call was not marked
     thread: int
     start_ns: int
     parts_ns: tuple[int, int, int]
-    """Parts of an image: header; decode; resize, which includes the conversion of colours and mirroring. Parts of a
-    call: allocation of the crops; the images; freeing the JPEGs."""
+    """Header; decode; resize, which includes the conversion of colours and mirroring."""
 
     @property
     def ns(self) -> int:
@@ -72,12 +71,6 @@ def decoded_images(events: np.ndarray) -> Iterator[Decoded]:
         elif kind == EventKind.IMAGE and not refused:
             _, positions = handed.get(call, (0, []))
             yield Decoded(positions[sample] if sample < len(positions) else None, thread, when_ns, tuple(parts_ns))
-
-
-def decoder_calls(events: np.ndarray) -> Iterator[Decoded]:
-    """Yields the calls of the decoder's op."""
-    for when_ns, _, _, thread, *parts_ns, _, _ in events[events["kind"] == EventKind.CALL].tolist():
-        yield Decoded(None, thread, when_ns, tuple(parts_ns))
 
 
 class Nested(NamedTuple):

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.augment import choose_augment
-from tfpipe.data.images.crops import Crops, crop_seeds
+from tfpipe.data.images.crops import ALL, Crops, crop_seeds
 from tfpipe.data.images.windows import flipped
 from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.runtime.columns import columns
@@ -71,7 +71,7 @@ def gather_crops(dataset: tf.data.Dataset, split: Split, shards: Shards) -> tf.d
         images = tf.numpy_function(load, [requests.records, flips], tf.uint8, stateful=False)
         images = tf.ensure_shape(images, [requests.records.shape[0], *shape])
         if augment is not None:
-            images = augment(images, requests.positions)
+            images = augment(images, requests.positions, ALL)
         return Crops(images, requests.labels, requests.positions)
 
     calls = calls_at_once(config, split.world).decode
