@@ -16,6 +16,7 @@ import os
 import py_compile
 import queue
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -187,7 +188,8 @@ class Libraries:
         assert found, "setup.py has no extra_compile_args"
         python_flags = [word for name in ("CFLAGS", "CCSHARED") for word in shlex.split(sysconfig.get_config_var(name))]
         # tests/native builds the core so that warnings are errors: a fault that draws one would be found by that alone.
-        flags = [*python_flags, *ast.literal_eval(found[1]), "-Wall", "-Wextra", "-Werror"]
+        version = f"-DTFPIPE_VERSION={runpy.run_path(str(self.native / 'version.py'))['VERSION']}"
+        flags = [*python_flags, *ast.literal_eval(found[1]), version, "-Wall", "-Wextra", "-Werror"]
         self.compiler = [*shlex.split(sysconfig.get_config_var("CC")), *flags]
         self.compiled: dict[str, tuple[str, str]] = {}
         """The text of each C file and of all headers that its object is built from."""
