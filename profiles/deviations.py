@@ -1,6 +1,7 @@
 """What each of the default's deviations from the plainest tf.data chain gains, one at a time, in turns.
 
     python profiles/deviations.py -c CONFIG [--only rebatch] [--turns 7]
+    python profiles/deviations.py -c CONFIG --only copy --set data.crop=random_resized --set data.batch_size=256
 
 The plainest chain (configs/card.json) is a shuffle buffer, AUTOTUNE for reads and decoders, XMLs read and parsed by
 lxml and JPEGs decoded by TensorFlow's ops one image at a call, unbatch, batch, prefetch. A row compares the default
@@ -37,6 +38,7 @@ class Chain:
     sets: tuple[str, ...] = ()  # overrides of the config
     buffer: bool = False  # shuffles the list in a buffer, instead of computing the order
     one_a_call: bool = False  # parses and decodes one image at a call, instead of 32
+    copied: bool = False  # copies crops into batches, instead of writing them there, where an image gives one
     unbatch: bool = False  # unbatch and batch, instead of rebatch
 
 
@@ -49,11 +51,12 @@ ROWS: dict[str, tuple[str, Chain, Chain]] = {
     "index": ("boxes of an index; instead of XMLs, 32 at a call", DEFAULT, XML),
     "call": ("XMLs and JPEGs 32 at a call; instead of one", XML, Chain(XML.sets, one_a_call=True)),
     "graph": ("tfpipe's decoder; instead of TensorFlow's ops", DEFAULT, Chain(GRAPH)),
+    "copy": ("crops written where their batch wants them; instead of copied", DEFAULT, Chain(copied=True)),
     "rebatch": ("rebatch; instead of unbatch and batch", DEFAULT, Chain(unbatch=True)),
     "all": (
         "all of these; instead of the plainest chain",
         DEFAULT,
-        Chain((*AUTOTUNE, *XML.sets, *GRAPH), True, unbatch=True),
+        Chain((*AUTOTUNE, *XML.sets, *GRAPH), True, unbatch=True, copied=True),
     ),
 }
 
@@ -111,10 +114,10 @@ def dataset(config: Config, chain: Chain) -> tf.data.Dataset:
     return stages.prefetch(batches, data).with_options(stages.options(data, world))
 
 
-def decoder(config: Config, chain: Chain) -> Decoder:
-    """The decoder of a chain."""
+def decoder(config: Config, chain: Chain) -> Decoder | None:
+    """The decoder of a chain; None for the default's, whose calls write into batches."""
     chosen = choose_decoder(config.data)
-    return chosen._replace(images=1) if chain.one_a_call else chosen
+    return chosen._replace(images=1) if chain.one_a_call else chosen if chain.copied else None
 
 
 def counts(batches: Iterator[tuple[tf.Tensor, tf.Tensor]]) -> Iterator[Count]:

@@ -230,7 +230,7 @@ MUTANTS = (
     # Batches that several calls write.
     Mutant("data/images/parts.py", "of=parts", "of=1", "data/test_pipeline.py"),
     Mutant("data/images/parts.py", "rows = count * native().arrive(written, of=parts)", "rows = count"),
-    Mutant("data/pipeline.py", "tf.where(visits.first_crop == 0)", "tf.where(visits.first_crop >= 0)"),
+    Mutant("data/pipeline.py", "each[visits.first_crop == 0]", "each[visits.first_crop >= 0]"),
     Mutant("native/ops/crops.c", "first = span[0], end;", "first = 0, end;", "data/images/test_decode.py"),
     Mutant("native/ops/augment.c", "crop += span[0] *", "crop += 0 *", "data/images/test_augment.py"),
     # Lengths, and what a run shares with its continuation.

@@ -136,17 +136,27 @@ def _delivered(dataset: tf.data.Dataset, data: Split, resume: Stream | None, wit
 
 def load(data: Split, stream: Stream, part: BlockRange = WHOLE, decoder: Decoder | None = None) -> tf.data.Dataset:
     """Builds the dataset of `Crops`, of one or several images per element; `data.service` runs this on its workers."""
-    dataset = crop(data.read(visit(data, stream, part)), data, decoder)
+    look_up = _paths(data)
+
+    def look_up_unused(visits: SampleRef) -> Any:
+        return look_up(SampleRef(*(each[visits.first_crop == 0] for each in visits)))
+
+    # Where a run resumes, a sample whose only crop is used would leave all later batches one crop short, to be copied.
+    find = look_up_unused if part is WHOLE and gives_one_crop(data) else look_up
+    dataset = crop(data.read(_visits(data, stream, find, part).unbatch()), data, decoder)
     if not data.training or crops_of_a_sample(data)[0]:
         return dataset
     images = (decoder or choose_decoder(data.config, data.catalog.split)).images
     return refuse_endless(dataset, data.order.length // images + 1)
 
 
-def visit(data: Split, stream: Stream, part: BlockRange = WHOLE) -> tf.data.Dataset:
+def visit(data: Split, stream: Stream) -> tf.data.Dataset:
     """Builds the dataset of `SamplePaths` of this rank: shuffled and endless for training, otherwise one pass."""
-    look_up = Lookup(data.catalog, sent=data.config.service is not None).sample_paths
-    return _visits(data, stream, look_up, part).unbatch()
+    return _visits(data, stream, _paths(data)).unbatch()
+
+
+def _paths(data: Split) -> LookUp:
+    return Lookup(data.catalog, sent=data.config.service is not None).sample_paths
 
 
 def stage_names(data: Split) -> tuple[str, ...]:
@@ -171,14 +181,7 @@ def _visits(data: Split, stream: Stream, look_up: LookUp, part: BlockRange = WHO
     if stream.size != size:
         raise ValueError(f"the stream is of {counted(stream.size, 'rank')}, not {size}: take stream.over({size})")
     end = None if data.training else data.order.count
-
-    def look_up_unused(visits: SampleRef) -> Any:
-        unused = tf.where(visits.first_crop == 0)[:, 0]
-        return look_up(SampleRef(*(tf.gather(each, unused) for each in visits)))
-
-    # Where a run resumes, a sample whose only crop is used would leave all later batches one crop short, to be copied.
-    find = look_up_unused if part is WHOLE and gives_one_crop(data) else look_up
-    return sample_blocks(stream, data.order, data.world, end, find, part)
+    return sample_blocks(stream, data.order, data.world, end, look_up, part)
 
 
 def read(dataset: tf.data.Dataset, data: Split) -> tf.data.Dataset:
@@ -199,8 +202,8 @@ def read(dataset: tf.data.Dataset, data: Split) -> tf.data.Dataset:
 def crop(dataset: tf.data.Dataset, data: Split, decoder: Decoder | None = None) -> tf.data.Dataset:
     """Parses XMLs, decodes JPEGs, cuts out and resizes crops; bound by the CPU: `Encoded` -> `Crops`.
 
-    Elements are whole batches, if that saves their copy, and otherwise the crops of a call of `decoder`, which defaults
-    to `data.decoder`'s.
+    Elements are whole batches, if that saves their copy; with a `decoder`, or without the saving, the crops of one of
+    its calls.
     """
     parts = calls_of_a_batch(data) if decoder is None else 1
     decoder = decoder or choose_decoder(data.config, data.catalog.split)
@@ -221,7 +224,7 @@ def calls_of_a_batch(data: Split) -> int:
     """Returns how many calls of the decoder write a batch together; 1 if a call writes it, or crops that are copied.
 
     If each image gives a crop, the windows of a batch are chosen at once, and its crops written where they stay: an
-    image takes 0.9 to 0.95 of the CPU time. Few threads choose windows, and masks would take too long.
+    image takes 0.90 to 0.97 of the CPU time. Few threads choose windows, and masks would take too long.
     """
     config, calls = data.config, calls_at_once(data.config, data.world).decode
     by_batch = config.native and config.service is None and config.on_error == "raise" and config.targets.kind != "mask"

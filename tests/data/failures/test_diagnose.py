@@ -10,11 +10,13 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from tests.support.batches import elements
 from tests.support.sample import SampleData
-from tfpipe import Config, Loader, Stream, World, build_dataset, load_config
+from tfpipe import Config, Cursor, Loader, Stream, World, build_dataset, load_config
 from tfpipe.data.catalog.boxes import with_boxes
 from tfpipe.data.failures import diagnose
 from tfpipe.data.failures.diagnose import find_failure, to_named_error
+from tfpipe.data.pipeline import visit
 from tfpipe.data.runtime.stage import NO_CROP
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split
@@ -66,6 +68,19 @@ def test_a_truncated_image_is_found_in_the_lists_own_order_too(sample: SampleDat
     _, split, bad = spoilt(sample, tmp_path, whole[: len(whole) // 2], shuffle_buffer=0)
     failure = find_failure(split, Stream.start(1))
     assert failure is not None and failure.path == bad
+
+
+@pytest.mark.parametrize("keys", [{}, CENTRES, BY_BOX], ids=str)
+def test_where_a_run_resumes_the_dataset_and_the_order_have_the_same_samples(
+    sample: SampleData, tmp_path: Path, keys: dict
+) -> None:
+    """Or another file would be named: also those whose crops are all used, of one rank or dealt out to others."""
+    split = load_split(load_config(sample.config(tmp_path / "c.json", data=keys)).data, "train", World())
+    stream = Stream.start(2).at([Cursor(6, 1), Cursor(11, 1)]).over(1)
+    visits = split.visits(stream, 20)
+    found = [element.visit for element in elements(visit(split, stream).take(20))]
+    assert [tuple(map(int, each)) for each in found] == list(zip(*(each.tolist() for each in visits), strict=True))
+    assert 1 in visits.first_crop
 
 
 def test_a_bad_annotation_is_named_with_its_line(tmp_path: Path) -> None:

@@ -131,7 +131,10 @@ def _write(config: DataConfig, targets: list[Target], how: Decoding) -> Callable
             if mirrored:
                 flip = tf.unstack(tf.gather(tf.reshape(flips, [-1, views]), rows), views, axis=1)
             cut = [(pixels, places[:, view], flip[view], rows, crops[view]) for view in range(views)]
-            new = (library.resize(*each, **_numbers(t), kernel=kernel) for each, t in zip(cut, targets, strict=True))
+            new = (
+                library.resize(*each, level=t.level, cover_height=t.cover[0], cover_width=t.cover[1], kernel=kernel)
+                for each, t in zip(cut, targets, strict=True)
+            )
             return _as_before(new, crops)
 
         def replaced() -> tuple[tf.Tensor, ...]:
@@ -147,8 +150,3 @@ def _write(config: DataConfig, targets: list[Target], how: Decoding) -> Callable
 def _as_before(written: Iterable[tf.Tensor], crops: Iterable[tf.Tensor]) -> tuple[tf.Tensor, ...]:
     """Returns crops that an op has written, with the shapes that they had."""
     return tuple(tf.ensure_shape(new, old.shape) for new, old in zip(written, crops, strict=True))
-
-
-def _numbers(target: Target) -> dict[str, int]:
-    """Returns what the op TfpipeResize has to know of a target beyond the crop's size."""
-    return {"level": target.level, "cover_height": target.cover[0], "cover_width": target.cover[1]}

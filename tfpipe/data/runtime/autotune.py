@@ -47,9 +47,7 @@ def tuned(iterator: Iterator[Any], names: Sequence[str] = STAGES) -> list[Tuned]
 def stages(iterator: Iterator[Any], names: Sequence[str] = STAGES) -> list[Stage]:
     """Returns the work of each stage so far; none if AUTOTUNE, which records it, is switched off.
 
-    A stage of several maps has the elements of the last of them.
-
-    Takes a fraction of a millisecond.
+    A stage of several maps has the elements of the last of them. Takes a fraction of a millisecond.
     """
     result: dict[str, Stage] = {}
     # Maps beyond `names`, the user's transform and the one that stamps batches with the time, are not reported.
