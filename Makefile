@@ -158,7 +158,7 @@ $(VENV)/.installed-test: $(PACKAGE) | $(VENV)/.created
 	@touch $(VENV)/.installed $(VENV)/.installed-lint $@
 
 $(VENV)/.installed-full: $(PACKAGE) | $(VENV)/.created
-	$(call install,--editable '.[mpi$(,)full]',4800)
+	$(call install,--editable '.[mpi$(,)full]',4900)
 	@touch $(VENV)/.installed $(VENV)/.installed-lint $(VENV)/.installed-test $@
 
 $(VENV)/.installed-docs: $(PACKAGE) | $(VENV)/.created
