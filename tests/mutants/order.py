@@ -52,6 +52,8 @@ MUTANTS = (
     Mutant(
         "data/runtime/store.py", 'tf.where(tf.equal(seal, _seal(source, contents, stamp)), contents, "")', "contents"
     ),
+    Mutant("data/runtime/store.py", "is_cached & is_compared.sparse_read(item)", "is_cached"),
+    Mutant("data/sources/space.py", "1 if len(seen) == len(split.catalog) else sharing", "sharing"),
     Mutant("data/sources/packed/pixels.py", "len(beyond := np.flatnonzero(", "len(beyond := 0 * np.flatnonzero("),
     Mutant("data/sources/packed/manifest.py", 'yield "" if same else', 'yield "" if True else'),
     # Failures.

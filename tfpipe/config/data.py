@@ -99,10 +99,10 @@ class DataConfig(Section):
     CPUs that this rank may use, which leaves the others to a model that trains on CPUs. null: as many as these CPUs."""
     cache: Literal["memory"] | ConfigPath | None = None
     """Caches the encoded image files and XMLs when they are first read, so that later epochs do not touch slow storage;
-    every epoch decodes them again. "memory": in each rank's memory, until the run ends. A path: in a subfolder for each
-    rank, meant for a disk local to the node; later runs reuse it. With scope "global" every rank ends up caching the
-    whole list, with "shard" its share; training does not start if that does not fit. Changes to cached files go
-    unnoticed: delete the folder. null: every epoch reads from the source."""
+    every epoch decodes them again. "memory": in each rank's memory, until the run ends. A path: in a folder that the
+    ranks of a host share, meant for a disk local to the node; later runs reuse it, and read again what has another size
+    or time of change by then. With scope "global" the whole list gets cached, in memory by every rank, with "shard" the
+    ranks' shares; training does not start if that does not fit. null: every epoch reads from the source."""
     crop_image_size: CropSize = (224, 224)
     """Height and width of a crop, in pixels, or the side of a square; a crop has less than 2^29 bytes. Or by epoch, for
     training crops that grow, [[0, 128], [6, 192], [12, 224]]: from epoch 6, counted from 0, they are 192x192;

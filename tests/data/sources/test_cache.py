@@ -46,24 +46,25 @@ def test_every_test_pass_after_the_first_needs_no_source(sample: SampleData, tre
         shutil.rmtree(tree, ignore_errors=True)
 
 
-def test_a_later_run_finds_the_folder_of_its_rank_filled(
+def test_ranks_fill_one_folder_for_each_other_and_for_later_runs(
     sample: SampleData, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither a source nor space on the disk is needed then; training data that is not there yet finds too little."""
-    config, world = configured(sample, tree, cache="near"), World(1, 2)
+    config = configured(sample, tree, cache="near")
     split = load_split(config.data, "test", World())
-    expected = [each for each in uncached(sample, tree, "test") if each[0] % 2 == 1]
-    assert crops(config, "test", world, data=split) == expected
+    expected = uncached(sample, tree, "test")
+    for rank in range(2):
+        assert crops(config, "test", World(rank, 2), data=split) == [each for each in expected if each[0] % 2 == rank]
     (folder,) = (tree.parent / "near").iterdir()
-    assert folder.name == f"tfpipe-{split.catalog.paths.digest[:16]}-1of2"
-    wanted = {f"{image}{kind}" for image in range(1, 37, 2) for kind in (".jpg", ".xml")}
+    assert folder.name == f"tfpipe-{split.catalog.paths.digest[:16]}"
+    wanted = {f"{image}{kind}" for image in range(37) for kind in (".jpg", ".xml")}
     assert {file.name for file in folder.glob("*/*")} == wanted
     usage = namedtuple("usage", "free")
     monkeypatch.setattr(space.shutil, "disk_usage", lambda _: usage(8192))
     with pytest.raises(ConfigError, match=rf"of 8.19e-06 GB free on the disk of {re.escape(str(tree.parent))}/near"):
-        build_dataset(config, world=world)
+        build_dataset(config)
     shutil.rmtree(tree)
-    assert crops(config, "test", world, data=split) == expected
+    assert crops(config, "test", data=split) == expected
 
 
 def test_a_file_half_written_or_of_another_source_is_read_again_from_its_source(sample: SampleData, tree: Path) -> None:
@@ -125,6 +126,24 @@ def test_the_size_is_of_what_the_rank_comes_to_see(
     assert wanted["shard"] == pytest.approx(size / 4e9, rel=0.01)
 
 
+@pytest.mark.parametrize(("scope", "shares"), [("global", 1), ("shard", 4)])
+def test_ranks_that_cache_the_same_images_share_the_room_of_a_disk(
+    sample: SampleData,
+    tree: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    scope: str,
+    shares: int,
+) -> None:
+    monkeypatch.setattr(space.shutil, "disk_usage", lambda _: namedtuple("usage", "free")(10**9))
+    with caplog.at_level(logging.INFO, "tfpipe.data.sources.space"):
+        build_dataset(configured(sample, tree, cache="near", scope=scope), world=World(1, 4, local_size=4))
+    said = re.fullmatch(
+        r"cache: \S+ of (\S+) GB free on the disk of \S+?(?: for each of 4 ranks)?", caplog.messages[-1]
+    )
+    assert float(said[1]) == 1 / shares
+
+
 def test_a_folder_that_cannot_be_made_is_named(sample: SampleData, tree: Path) -> None:
     (tree.parent / "near").write_text("a file")
     with pytest.raises(ConfigError, match=rf"data.cache: cannot use the folder {re.escape(str(tree.parent))}/near/tf"):
@@ -138,7 +157,7 @@ def test_an_unreadable_image_is_named_and_read_anew_once_repaired(sample: Sample
 
 def test_an_image_is_forgotten_with_its_xml_and_no_other(tmp_path: Path) -> None:
     split = FileSplit(data_config(cache=tmp_path), catalog_of([LABEL] * 1002), World(1, 2))
-    folder = tmp_path / f"tfpipe-{split.catalog.paths.digest[:16]}-1of2"
+    folder = tmp_path / f"tfpipe-{split.catalog.paths.digest[:16]}"
     files = [folder / name for name in ("0/1.jpg", "0/1.xml", "1/1001.jpg", "1/1001.xml")]
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -164,7 +183,7 @@ def test_a_cache_that_cannot_be_written_is_no_fault_of_an_image(
     monkeypatch.setattr(diagnose, "LOOK_AHEAD", 10)
     config = configured(sample, tree, cache="near", on_error="skip")
     split = load_split(config.data, "train", World())
-    folder = tree.parent / f"near/tfpipe-{split.catalog.paths.digest[:16]}-0of1"
+    folder = tree.parent / f"near/tfpipe-{split.catalog.paths.digest[:16]}"
     folder.mkdir(parents=True)
     (folder / "0").write_text("where a folder of the cache would be")
     with (

@@ -13,8 +13,6 @@ IN_A_FOLDER = 1000
 DIGITS = 20
 # Lengths of the ends of a cached file: the size and time of change of its source, and these with a checksum.
 STAMP, SEAL = 2 * DIGITS, 3 * DIGITS
-# States of a number: it has no file; an earlier run has made it; this one has, or has seen that it is current.
-MISSING, EARLIER, CURRENT = range(3)
 
 Store = Callable[[tf.Tensor, tf.Tensor, Callable[[], tf.Tensor]], tf.Tensor]
 """In graph: number (int64), path of the source (string), function that reads it -> its contents (string), cached, or
@@ -38,30 +36,27 @@ def in_memory() -> Store:
     return contents_of
 
 
-def on_disk(folder: Path, kind: str, kept: np.ndarray) -> Store:
-    """Returns the store of the files `kind`, e.g. ".jpg", in a folder; `kept` (bool [n]): the numbers that it has.
+def on_disk(folder: Path, kind: str, count: int) -> Store:
+    """Returns the store of the files `kind`, e.g. ".jpg", of `count` numbers in a folder that processes may share.
 
-    Each file has the stamp that its source had before it was read. The first time that a run takes a file of an earlier
-    one it compares that with the source's, one system call; a file whose source cannot be reached is taken.
+    Each file has the stamp that its source had before it was read. The first time that a process takes a file it
+    compares that with the source's, one system call; a file whose source cannot be reached is taken. Whoever finds a
+    file that is not there, not whole (another process may be writing it) or not current writes it.
     """
     with tf.device("CPU"):
-        # A state per number: TensorFlow has no op that tests for a file, and a system call would cost more.
-        states = tf.Variable(np.where(kept, EARLIER, MISSING).astype(np.int8), trainable=False)
+        is_compared = tf.Variable(np.zeros(count, bool), trainable=False)
 
-    def file(item: tf.Tensor) -> tf.Tensor:
-        return tf.strings.join([f"{folder}/", tf.as_string(item // IN_A_FOLDER), "/", tf.as_string(item), kind])
-
-    def find(item: tf.Tensor, source: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def find(file: tf.Tensor, source: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the contents of a file, "" unless it is whole, and the stamp of their source."""
-        sealed = tf.io.read_file(file(item))
+        sealed = tf.ensure_shape(native().read(tf.where(native().stamp(file)[0] < 0, "", file)), [])
         end = tf.maximum(tf.strings.length(sealed) - SEAL, 0)
         contents, seal = tf.strings.substr(sealed, 0, end), tf.strings.substr(sealed, end, SEAL)
         stamp = tf.strings.substr(seal, 0, STAMP)
         return tf.where(tf.equal(seal, _seal(source, contents, stamp)), contents, ""), stamp
 
     def contents_of(item: tf.Tensor, source: tf.Tensor, read: Callable[[], tf.Tensor]) -> tf.Tensor:
-        state = states.sparse_read(item)
-        cached, before = tf.cond(tf.equal(state, MISSING), lambda: ("", ""), lambda: find(item, source))
+        file = tf.strings.join([f"{folder}/", tf.as_string(item // IN_A_FOLDER), "/", tf.as_string(item), kind])
+        cached, before = find(file, source)
         is_cached = tf.not_equal(cached, "")
 
         def compared() -> tf.Tensor:
@@ -71,17 +66,17 @@ def on_disk(folder: Path, kind: str, kept: np.ndarray) -> Store:
             def keep() -> tf.Tensor:
                 with tf.control_dependencies([now]):  # first, so that a change while it is read shows
                     contents = read()
-                with tf.control_dependencies([tf.io.write_file(file(item), contents + _seal(source, contents, now))]):
+                with tf.control_dependencies([tf.io.write_file(file, contents + _seal(source, contents, now))]):
                     return tf.identity(contents)
 
             is_current = is_cached & (tf.equal(now, before) | (stamp[0] < 0))
             contents = tf.cond(is_current, lambda: cached, keep)
             with tf.control_dependencies([contents]):
-                update = states.scatter_update(tf.IndexedSlices(tf.constant(CURRENT, tf.int8), item))
+                update = is_compared.scatter_update(tf.IndexedSlices(tf.constant(value=True), item))
             with tf.control_dependencies([update]):
                 return tf.identity(contents)
 
-        return tf.cond(is_cached & tf.equal(state, CURRENT), lambda: cached, compared)
+        return tf.cond(is_cached & is_compared.sparse_read(item), lambda: cached, compared)
 
     return contents_of
 
@@ -92,14 +87,14 @@ def _seal(source: tf.Tensor, contents: tf.Tensor, stamp: tf.Tensor) -> tf.Tensor
     return stamp + tf.strings.as_string(number, width=DIGITS, fill="0")
 
 
-def kept_in(folder: Path, kinds: tuple[str, ...], count: int) -> np.ndarray:
-    """Returns which numbers have a file of each kind, complete or not, as bool [count, kinds]."""
-    result = np.zeros((count, len(kinds)), bool)
+def kept_in(folder: Path, kind: str, count: int) -> np.ndarray:
+    """Returns which numbers have a file of a kind, complete or not, as bool [count]."""
+    result = np.zeros(count, bool)
     for part in filter(os.path.isdir, os.scandir(folder)):
         for name in os.listdir(part):
-            item, kind = os.path.splitext(name)
-            if item.isdecimal() and int(item) < count and kind in kinds:
-                result[int(item), kinds.index(kind)] = True
+            item, ending = os.path.splitext(name)
+            if item.isdecimal() and int(item) < count and ending == kind:
+                result[int(item)] = True
     return result
 
 

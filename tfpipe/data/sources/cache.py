@@ -28,7 +28,8 @@ def reader(split: Split) -> Callable[[SamplePaths], tuple[tf.Tensor, tf.Tensor]]
     It reads through the cache set by `data.cache`; empty files are never cached. With `data.on_error` "skip", an image
     that cannot be read, or whose annotation cannot, is empty; an error of the cache is raised all the same.
 
-    Raises ConfigError if this rank's share of the data does not fit, or the cache folder cannot be created or written.
+    Raises ConfigError if what the ranks of this host read does not fit, or the cache folder cannot be created or
+    written.
     """
     config = split.config
     retries = config.on_error == "skip"
@@ -80,11 +81,11 @@ def _open_stores(split: Split) -> dict[str, Store]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "writable").write_text("")
-        kept = kept_in(folder, KINDS, len(split.catalog))
+        kept = kept_in(folder, KINDS[0], len(split.catalog))
     except OSError as error:
         raise ConfigError(f"data.cache: cannot use the folder {folder}: {error.strerror}") from error
-    check_space(split, int(kept[:, 0].sum()))
-    return {kind: on_disk(folder, kind, kept[:, number]) for number, kind in enumerate(KINDS)}
+    check_space(split, kept)
+    return {kind: on_disk(folder, kind, len(split.catalog)) for kind in KINDS}
 
 
 def evict(split: Split, item: int) -> None:
@@ -96,5 +97,5 @@ def evict(split: Split, item: int) -> None:
 
 
 def _folder(split: Split, root: Path) -> Path:
-    """Returns the folder of this rank's cache below `root`."""
-    return root / f"tfpipe-{split.catalog.paths.digest[:16]}-{split.world.rank}of{split.world.size}"
+    """Returns the folder below `root` in which the ranks of a host, and later runs, cache the files of a list."""
+    return root / f"tfpipe-{split.catalog.paths.digest[:16]}"

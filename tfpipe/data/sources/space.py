@@ -1,4 +1,4 @@
-"""Estimates, before a run starts, whether a rank's cache will fit, so that no run fails after hours."""
+"""Estimates, before a run starts, whether a cache will fit, so that no run fails after hours."""
 
 import logging
 import shutil
@@ -23,40 +23,45 @@ SPARE = 0.1
 BLOCK = 4096
 
 
-def check_space(split: Split, kept: int = 0) -> None:
-    """Checks that a rank's cache fits into its share of the free memory or disk space; logs both sizes.
+def check_space(split: Split, kept: np.ndarray | None = None) -> None:
+    """Checks that a cache fits into the free memory or disk space of this host; logs both sizes.
 
-    `data.cache` is "memory" or an existing folder; the ranks of a host have equal shares; `kept` images are in
-    the cache already. Raises ConfigError if the cache does not fit; the message has both sizes, and what to do.
+    `data.cache` is "memory", of which each rank has a cache of its own, or an existing folder, which the ranks of a
+    host share; `kept` (bool, one for each image) says which images are in it already. Raises ConfigError if the cache
+    does not fit; the message has both sizes, and what to do.
     """
     config, world = split.config, split.world
+    seen = _images_seen(split)
+    missing = seen if kept is None else seen[~kept[seen]]
+    # Ranks that read all images cache the same ones on a disk; otherwise each has others.
+    sharing = world.local_size
     if isinstance(config.cache, Path):
         free, location, block = shutil.disk_usage(config.cache).free, f"on the disk of {config.cache}", BLOCK
+        sharing = 1 if len(seen) == len(split.catalog) else sharing
     else:
         free, location, block = free_memory(), "in memory", 1
-    free //= world.local_size
-    seen = _images_seen(split)
-    needed = mean_bytes(split, block) * max(0, seen - kept)
+    free //= sharing
+    needed = mean_bytes(split, block) * len(missing)
     room = f"{needed / 1e9:.3g} of {free / 1e9:.3g} GB free {location}"
-    if world.local_size > 1:
-        room += f" for each of {counted(world.local_size, 'rank')}"
+    if sharing > 1:
+        room += f" for each of {counted(sharing, 'rank')}"
     if needed > (1 - SPARE) * free:
         raise ConfigError(
-            f"data.cache: the {split.catalog.split} data's {counted(seen, 'image')} will take {room}, a tenth of "
-            'which is kept free; use data.scope "shard", by which a rank keeps its share alone, a folder on a larger '
-            "disk that is local to the node, or null"
+            f"data.cache: the {split.catalog.split} data's {counted(len(missing), 'image')} will take {room}, a tenth "
+            'of which is kept free; use data.scope "shard", by which a rank keeps its share alone, a folder on a '
+            "larger disk that is local to the node, or null"
         )
     logger.info("cache: %s", room)
 
 
-def _images_seen(split: Split) -> int:
-    """Returns the number of different images that a rank reads over all epochs."""
-    boxes, world, count = split.catalog.sampled_boxes, split.world, len(split.catalog)
+def _images_seen(split: Split) -> np.ndarray:
+    """Returns the numbers of the different images that a rank reads over all epochs."""
+    boxes, world, images = split.catalog.sampled_boxes, split.world, np.arange(len(split.catalog))
     if boxes is not None and split.config.scope == "shard":
-        return len(np.unique(boxes.images[world.rank :: world.size]))
+        return np.unique(boxes.images[world.rank :: world.size])
     if split.training and split.config.scope == "global":
-        return count
-    return len(range(world.rank, count, world.size))
+        return images
+    return images[world.rank :: world.size]
 
 
 def mean_bytes(split: Split, block: int) -> float:
