@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from needs import need_programs
 
-from tfpipe.data.runtime.buffer_pool import aligned
+from tfpipe.data.runtime.buffer_pool import allocate_aligned
 
 SOURCE = Path(__file__).resolve().parents[1] / "tfpipe" / "native" / "pixels" / "copy.c"
 BATCH, BYTES, BATCHES, KEPT = 128, 224 * 224 * 3, 40, 5
@@ -51,10 +51,10 @@ def by_tfpipe(places: int, folder: Path) -> Copy:
 def main(args: argparse.Namespace) -> None:
     """Prints a line for each way."""
     need_programs("cc", advice="install a C compiler: apt-get install gcc")
-    data = aligned((args.records, BYTES))
+    data = allocate_aligned((args.records, BYTES))
     data[:] = 1
     threads = len(os.sched_getaffinity(0))
-    buffers = [[aligned((BATCH, BYTES)) for _ in range(KEPT)] for _ in range(threads)]
+    buffers = [[allocate_aligned((BATCH, BYTES)) for _ in range(KEPT)] for _ in range(threads)]
     with TemporaryDirectory() as folder, ThreadPoolExecutor(threads) as pool:
         ways = {"numpy.take": by_numpy}
         ways |= {f"tfpipe, {places} at once": by_tfpipe(places, Path(folder)) for places in args.places}

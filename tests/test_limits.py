@@ -8,7 +8,7 @@ from tests.support import full
 from tests.support.commands import ROOT
 from tests.support.limits import EXCEPTIONS, GATE_CPU_S, KEYS, LINES, MOST, beyond, beyond_in_gate
 
-TRIPLES, PARTICIPLES, FRAGMENTS, ORDER, ASKED = MOST
+TRIPLES, PARTICIPLES, NAMED, FRAGMENTS, ORDER, ASKED = MOST
 TAKES = 'def f{}(data: "DataConfig | None", world, *, catalog: "Catalog") -> None: ...\n'
 
 PLANTED = {
@@ -31,6 +31,14 @@ PLANTED = {
     "participles as names": (
         {"a.py": "def f(own): ...\n" + "found = 0\n" * MOST[PARTICIPLES]},
         f"{PARTICIPLES}: {MOST[PARTICIPLES] + 1}, more than",
+    ),
+    "constants of what": (
+        {"a.py": "MOST = 0\n" * (MOST[PARTICIPLES] + 1)},
+        f"{PARTICIPLES}: {MOST[PARTICIPLES] + 1}, more",
+    ),
+    "functions named by participles": (
+        {"a.py": "def _joined(): ...\ndef embedding(): ...\n" * (MOST[NAMED] + 1)},
+        f"{NAMED}: {MOST[NAMED] + 1}, more than {MOST[NAMED]}:\n  tfpipe/a.py:_joined {MOST[NAMED] + 1}",
     ),
     "fragments": (
         {"a.py": f'"""{"None: nothing. " * (MOST[FRAGMENTS] + 1)}"""\n'},

@@ -99,7 +99,7 @@ class World:
         """
         _check_launcher()
         try:
-            return cls._connected(HorovodCollectives())
+            return cls._connect(HorovodCollectives())
         except ImportError as error:
             raise ConfigError(
                 f"Horovod is needed to train on several ranks, and cannot be imported ({error}); "
@@ -129,7 +129,7 @@ class World:
                 them.
         """
         _check_launcher()
-        return cls._connected(MpiCollectives())
+        return cls._connect(MpiCollectives())
 
     @classmethod
     def detect(cls, horovod: bool | None = None, collectives: Choice = "horovod", folder: Path = RUNS) -> "World":
@@ -152,7 +152,7 @@ class World:
         if horovod is False:
             if launch is not None:
                 logger.warning("rank %d of %s: alone, since Horovod is switched off", launch.rank, launch.launcher)
-            return cls()._checked()
+            return cls()._validate()
         if horovod or (launch is not None and collectives == "horovod"):
             return cls.horovod()
         if launch is not None and collectives == "mpi":
@@ -163,17 +163,17 @@ class World:
                 "RANK, MASTER_ADDR and MASTER_PORT too, as torchrun does, or unset WORLD_SIZE to train in one process"
             )
         if launch is None:
-            return cls()._checked()
+            return cls()._validate()
         if collectives == "auto" and not launch.instead:
             try:
-                return cls._connected(HorovodCollectives())
+                return cls._connect(HorovodCollectives())
             except ModuleNotFoundError:
                 logger.debug("Horovod is not installed: MPI or TensorFlow connects the ranks")
             except ImportError as error:
                 logger.warning("Horovod cannot be imported (%s): MPI or TensorFlow connects the ranks", error)
             if world := cls._by_mpi_of_cpus(launch):
                 return world
-        return cls._connected(FRAMEWORKS["tensorflow" if collectives == "auto" else collectives](launch, folder))
+        return cls._connect(FRAMEWORKS["tensorflow" if collectives == "auto" else collectives](launch, folder))
 
     @classmethod
     def _by_mpi_of_cpus(cls, launch: Launch) -> "World | None":
@@ -193,14 +193,14 @@ class World:
         import tensorflow as tf
 
         has_gpu = bool(tf.config.list_physical_devices("GPU"))
-        return None if any(collectives.gather(has_gpu)) else cls._connected(collectives)
+        return None if any(collectives.gather(has_gpu)) else cls._connect(collectives)
 
     @classmethod
-    def _connected(cls, collectives: Collectives) -> "World":
+    def _connect(cls, collectives: Collectives) -> "World":
         ranks = (collectives.rank, collectives.size), (collectives.local_rank, collectives.local_size)
-        return cls(*ranks[0], collectives.name, *ranks[1], collectives=collectives)._checked()
+        return cls(*ranks[0], collectives.name, *ranks[1], collectives=collectives)._validate()
 
-    def _checked(self) -> "World":
+    def _validate(self) -> "World":
         launch = find_launch()
         if (
             self.backend != "none"
@@ -236,7 +236,7 @@ class World:
         return replace(self, threads=cpu_share(sets, min(self.rank, len(sets) - 1)))
 
     @staticmethod
-    def checked(world: Any) -> "World":
+    def require(world: Any) -> "World":
         """Returns a world that a user gave; raises ConfigError if it is none, e.g. a tuple of rank and size."""
         if not (hasattr(world, "rank") and hasattr(world, "size")):
             raise ConfigError(
@@ -255,22 +255,22 @@ class World:
         Without a backend there is nothing to compare. Raises ConfigError, which names each key that differs, its values
         and their ranks.
         """
-        if self.connected:
+        if self.is_connected:
             check_equal(facts, self.gather)
 
     def sum(self, values: np.ndarray) -> np.ndarray:
         """Returns the sum of a float64 array over ranks, on every rank; RuntimeError if nothing connects them."""
         if self.size == 1:
             return values
-        return self._reached.sum(np.asarray(values, np.float64))
+        return self._reachable.sum(np.asarray(values, np.float64))
 
     @property
     def tensors(self) -> TensorCollectives:
         """Returns the collectives of tensors. Raises RuntimeError if nothing connects the ranks."""
-        return self._reached  # type: ignore[return-value]
+        return self._reachable  # type: ignore[return-value]
 
     @property
-    def _reached(self) -> Collectives:
+    def _reachable(self) -> Collectives:
         if self.collectives is None:
             raise RuntimeError(f"World(rank={self.rank}, size={self.size}) was made by hand: it reaches no other rank")
         return self.collectives
@@ -287,12 +287,12 @@ class World:
         from one that holds the rank's traceback. An interrupt, e.g. KeyboardInterrupt, ends its rank at once, and the
         program then ends the others. Without a backend only this rank's result is returned.
         """
-        if not self.connected:
+        if not self.is_connected:
             return [work()]
         outcomes = self.gather(_attempt(work))
         for rank, outcome in enumerate(outcomes):
             if outcome.error is not None:
-                raise _named(outcome.error, rank) from RuntimeError(f"rank {rank}: {outcome.traceback}")
+                raise _with_rank(outcome.error, rank) from RuntimeError(f"rank {rank}: {outcome.traceback}")
         return [outcome.result for outcome in outcomes]
 
     def share(self, items: Sequence[T], work: Callable[[Sequence[T]], Sequence[R]]) -> list[R]:
@@ -312,7 +312,7 @@ class World:
 
         Without a backend, every rank runs `work()` itself.
         """
-        if not self.connected:
+        if not self.is_connected:
             return work()
         attempt = _attempt(work) if self.rank == 0 else None
         # A user's own World may have nothing but a gather.
@@ -322,7 +322,7 @@ class World:
         return outcome.result
 
     @property
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether there are other ranks, and a backend that reaches them."""
         return self.backend != "none" and self.size > 1
 
@@ -347,7 +347,7 @@ def _attempt(work: Callable[[], Any]) -> _Outcome:
     return _Outcome(None, error, text)
 
 
-def _named(error: Exception, rank: int) -> Exception:
+def _with_rank(error: Exception, rank: int) -> Exception:
     """Returns an error that names the rank on which it was raised, if its kind lets its message change."""
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
         return TfpipeError(f"rank {rank}: {error}")

@@ -6,7 +6,7 @@ import re
 LOGIN = re.compile(r'://[^/"\s]*@')
 
 
-def masked(text: str) -> str:
+def mask_passwords(text: str) -> str:
     """Returns a text without the users and passwords of its URLs."""
     return LOGIN.sub("://***@", text)
 
@@ -28,7 +28,7 @@ class TfpipeError(Exception):
     exit_code = 1
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(masked(str(message)))
+        super().__init__(mask_passwords(str(message)))
 
 
 class ConfigError(TfpipeError):

@@ -112,11 +112,11 @@ class HandingOut(Loader):
         super().__init__(config)
         self.handed: dict[int, tuple[Any, list[int]]] = {}
 
-    def _finished(self, batch: Any) -> Any:
+    def _finish(self, batch: Any) -> Any:
         if not isinstance(batch.positions, tf.TensorSpec):
             # The position moves last, once the batch is finished.
             self.handed[self.step + 1] = batch.positions.numpy(), keys_of(batch.data[0])
-        return super()._finished(batch)
+        return super()._finish(batch)
 
 
 class Fitting:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.gathers import Gather, on_all
-from tfpipe.collectives.agreement import check_equal, named, spans
+from tfpipe.collectives.agreement import check_equal, name_ranks, spans
 from tfpipe.config import Config, make_config
 from tfpipe.config.model import OWN, shared_settings
 from tfpipe.errors import ConfigError
@@ -100,7 +100,11 @@ def test_many_differences_are_counted_and_a_password_is_masked() -> None:
 
 
 def test_ranks_are_named_in_spans() -> None:
-    assert [named([3]), named([0, 1, 2, 5]), named([1, 2])] == ["rank 3", "ranks 0 to 2, 5", "ranks 1, 2"]
+    assert [name_ranks([3]), name_ranks([0, 1, 2, 5]), name_ranks([1, 2])] == [
+        "rank 3",
+        "ranks 0 to 2, 5",
+        "ranks 1, 2",
+    ]
 
 
 def test_versions_are_compared_besides(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ def test_an_address_of_an_earlier_launch_does_no_harm(tmp_path: Path, monkeypatc
         with pytest.raises(ConfigError) as caught:
             rendezvous.connect(launches[1], tmp_path, 0)
         path = Path(str(caught.value).partition("the address is in ")[2].partition(")")[0])
-        with rendezvous._written(path, old):
+        with rendezvous._publish(path, old):
             assert path.stat().st_mode & 0o777 == 0o600
 
             def refuse() -> None:
@@ -136,7 +136,7 @@ def test_a_name_that_does_not_resolve_is_named_unless_the_address_serves(
     with pytest.raises(ConfigError) as caught:
         rendezvous.connect(launch, tmp_path, 0)
     path = Path(str(caught.value).partition("the address is in ")[2].partition(")")[0])
-    with rendezvous._written(path, rendezvous.HubAddress(("nowhere.invalid",), 1, b"0" * 16)):
+    with rendezvous._publish(path, rendezvous.HubAddress(("nowhere.invalid",), 1, b"0" * 16)):
         with pytest.raises(ConfigError, match=r"rank 0 did not answer at nowhere\.invalid:1 \(.*[Nn]ame"):
             rendezvous.connect(launch, tmp_path, 0.1)
 

@@ -22,7 +22,7 @@ from tfpipe import config as config_module
 from tfpipe.config import Config, DataConfig, load_config, make_config
 from tfpipe.config.messages import ELSEWHERE, explain, known_paths
 from tfpipe.config.model import resize_of_weights
-from tfpipe.data.sources.recognize import recognized
+from tfpipe.data.sources.recognize import recognize
 from tfpipe.errors import ConfigError
 from tfpipe.native import core
 
@@ -162,7 +162,7 @@ def test_a_path_with_an_unknown_variable_is_refused(complain, monkeypatch, text,
     _, line = complain({"data": {"source": {"kind": "table", "path": text}}})
     assert line.startswith(f'data.source.path: received "{text}", and {problem}; accepted: ')
     with pytest.raises(ConfigError, match=re.escape(problem)):
-        recognized(text, "train")
+        recognize(text, "train")
 
 
 def test_a_recognised_path_is_expanded_once(tmp_path, monkeypatch):
@@ -170,7 +170,7 @@ def test_a_recognised_path_is_expanded_once(tmp_path, monkeypatch):
     (tmp_path / "$HERE/a.txt").touch()
     monkeypatch.setenv("HERE", str(tmp_path))
     for path in ("$HERE/$$HERE/a.txt", tmp_path / "$HERE/a.txt"):
-        config = make_config({"data": recognized(path, "train")})
+        config = make_config({"data": recognize(path, "train")})
         assert config.data.train_filelist == tmp_path / "$HERE/a.txt"
 
 
@@ -372,7 +372,7 @@ def test_sizes_by_epoch_are_those_of_the_last_one_and_written_as_they_were_given
     assert (config.data.crop_image_size, config.data.batch_size) == ((192, 160), 128)
     assert [config.at(epoch).data.crop_image_size for epoch in (0, 5, 6, 99)] == [(128, 128)] * 2 + [(192, 160)] * 2
     assert [config.at(epoch).data.batch_size for epoch in (0, 11, 12, None)] == [256] * 2 + [128] * 2
-    assert config.data.phased and not config.at(3).data.phased
+    assert config.data.has_phases and not config.at(3).data.has_phases
     path.write_text(config.model_dump_json())
     again = load_config(path)
     assert again.data.phases == config.data.phases == pickle.loads(pickle.dumps(config)).data.phases

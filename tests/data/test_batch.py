@@ -13,7 +13,7 @@ import tensorflow as tf
 import tfpipe
 from tests.support.sample import SampleData
 from tfpipe import Config, ConfigError, Loader, TfpipeError, build_dataset, load_config
-from tfpipe.data.batch import weighed
+from tfpipe.data.batch import split_weights
 
 Transform = Callable[[Any, Any], Any]
 
@@ -115,8 +115,8 @@ def test_rows_that_only_a_batch_tells_are_counted_then(given: Callable[..., Conf
 
 def test_training_takes_weights_and_says_what_it_does_not_take() -> None:
     images, labels, weights = tf.zeros([2, 1, 1, 3]), tf.zeros([2]), tf.ones([2])
-    assert weighed((images, labels), "x") == (images, labels, None)
-    assert weighed((images, labels, weights), "x") == (images, labels, weights)
+    assert split_weights((images, labels), "x") == (images, labels, None)
+    assert split_weights((images, labels, weights), "x") == (images, labels, weights)
     for data in (images, {"images": images}, ((images, images), labels), (images,)):
         with pytest.raises(ConfigError, match=r"tfpipe train needs a tensor of images and one of labels, and data\.tr"):
-            weighed(data, "tfpipe train")
+            split_weights(data, "tfpipe train")

@@ -9,7 +9,7 @@ import pytest
 from tests.support.gathers import Gather, on_all
 from tests.support.targets import LABEL, catalog_of, data_config
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.contract import breaches, check_ranks, data_contract
+from tfpipe.data.contract import check_ranks, contract_differences, data_contract
 from tfpipe.data.sources.files import FileSplit
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -24,26 +24,33 @@ def contract_of(**parts: Any) -> dict[str, Any]:
 
 def test_further_columns_are_the_same_by_name_order_and_value() -> None:
     then = contract_of(values={"age": AGES, "id": AGES + 1})
-    assert breaches(then, contract_of(values={"id": AGES + 1, "age": AGES.copy()})) == []
+    assert contract_differences(then, contract_of(values={"id": AGES + 1, "age": AGES.copy()})) == []
     for other in ({"id": AGES, "age": AGES + 1}, {"age": AGES[::-1], "id": AGES + 1}, {"aged": AGES, "id": AGES + 1}):
-        (breach,) = breaches(then, contract_of(values=other))
+        (breach,) = contract_differences(then, contract_of(values=other))
         assert breach.startswith("further columns: ")
-    assert len(breaches(then, contract_of())) == 1
+    assert len(contract_differences(then, contract_of())) == 1
 
 
 def test_tables_versions_are_compared_if_both_are_known() -> None:
     known, other, unknown = (contract_of(version=version) for version in ("a", "b", ""))
-    assert breaches(known, other) == ['the tables\' version: "a" then, "b" now']
-    assert breaches(known, unknown) == breaches(unknown, known) == breaches(known, known) == []
+    assert contract_differences(known, other) == ['the tables\' version: "a" then, "b" now']
+    assert (
+        contract_differences(known, unknown)
+        == contract_differences(unknown, known)
+        == contract_differences(known, known)
+        == []
+    )
 
 
 def test_of_boxes_and_a_layout_the_boxes_decide_where_both_know_them() -> None:
     """The same boxes may be in XMLs elsewhere, or in an index; where one does not know them, the XMLs' places count."""
     then = {"boxes": "ab", "layout": "../xmls"}
-    assert breaches(then, {"boxes": "ab", "layout": "../others"}) == []
-    assert breaches(then, {"boxes": "cd", "layout": "../xmls"}) == ['boxes: "ab" then, "cd" now']
-    assert breaches(then, {"boxes": None, "layout": "../others"}) == ['layout: "../xmls" then, "../others" now']
-    assert breaches(then, {"boxes": None, "layout": None}) == []
+    assert contract_differences(then, {"boxes": "ab", "layout": "../others"}) == []
+    assert contract_differences(then, {"boxes": "cd", "layout": "../xmls"}) == ['boxes: "ab" then, "cd" now']
+    assert contract_differences(then, {"boxes": None, "layout": "../others"}) == [
+        'layout: "../xmls" then, "../others" now'
+    ]
+    assert contract_differences(then, {"boxes": None, "layout": None}) == []
 
 
 @pytest.mark.parametrize(

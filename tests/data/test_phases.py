@@ -122,8 +122,8 @@ def test_ranks_change_sizes_at_the_same_step_and_leave_no_crop_out(config: Confi
 def test_a_resume_stays_in_the_epoch_also_if_its_steps_have_fewer_crops() -> None:
     """Epochs have 10 steps whatever the batch: 9 steps of 8 crops would be 18 steps of 4."""
     then, now = (Schedule((Phase(0, 10, 8), Phase(2, 10, size))) for size in (8, 4))
-    assert [now.resumed(then, step, 1, 1) for step in (19, 22, 25, 29)] == [19, 24, 29, 29]
-    assert [now.resumed(then, step, 1, 4) for step in (22, 29)] == [21, 24]
+    assert [now.resume_step(then, step, 1, 1) for step in (19, 22, 25, 29)] == [19, 24, 29, 29]
+    assert [now.resume_step(then, step, 1, 4) for step in (22, 29)] == [21, 24]
 
 
 def test_the_same_batch_over_all_ranks_continues_step_for_step(config: Config) -> None:

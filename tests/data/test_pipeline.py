@@ -29,7 +29,7 @@ from tfpipe.data.images.crops import Crops
 from tfpipe.data.images.decode import MOST_OF_A_CALL
 from tfpipe.data.pipeline import MOST_IMAGES, calls_of_a_batch, finish, load, stage_names, transform
 from tfpipe.data.runtime import clock as late
-from tfpipe.data.runtime.autotune import tuned
+from tfpipe.data.runtime.autotune import tuned_values
 from tfpipe.data.runtime.parallelism import READS, options
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
@@ -227,7 +227,7 @@ def test_another_number_of_ranks_goes_on_with_what_is_left(config: Config) -> No
 
 
 def test_a_stream_of_other_ranks_is_refused(config: Config) -> None:
-    with pytest.raises(ValueError, match=r"the stream is of 3 ranks, not 2: take stream.over\(2\)"):
+    with pytest.raises(ValueError, match=r"the stream has 3 ranks, and the world 2: use stream.over\(2\)"):
         build_dataset(config, world=World(0, 2), resume=Stream.start(3))
 
 
@@ -351,13 +351,13 @@ def test_autotune_chooses_the_calls_and_changes_no_pixel(config: Config) -> None
     iterator = iter(build_dataset(chosen))
     seen = np.concatenate([next(iterator)[0] for _ in range(4)])
     assert np.array_equal(seen, pixels_of(known_crops(changed(config, **RESIZED))[:64]))
-    knobs = {each.stage: each.value for each in tuned(iterator) if each.parameter == "parallelism"}
+    knobs = {each.stage: each.value for each in tuned_values(iterator) if each.parameter == "parallelism"}
     # Reads have an unbounded pool, for which TensorFlow allows 10 times as many.
     assert 1 <= knobs["read"] <= 30 and 1 <= knobs["crop"] <= 3
     nodes = tf.data.experimental.get_model_proto(iterator).nodes.values()
     limits = sorted(each.max for node in nodes for each in node.parameters if each.name == "parallelism")
     assert limits[-2:] == [3, 30]
-    assert not {"read", "crop"} & {each.stage for each in tuned(iter(build_dataset(changed(config, **RESIZED))))}
+    assert not {"read", "crop"} & {each.stage for each in tuned_values(iter(build_dataset(changed(config, **RESIZED))))}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.support.configs import changed
 from tests.support.sample import SampleData
 from tests.support.targets import LABEL, catalog_of, data_config
 from tfpipe import Config, Loader, Stream, World, build_dataset, load_config, make_config
-from tfpipe.collectives.agreement import named
+from tfpipe.collectives.agreement import name_ranks
 from tfpipe.config import DataConfig, Parallel, Remote, SourceConfig
 from tfpipe.config.data_sections import Mix, Normalize, RandomResizedCrop
 from tfpipe.config.targets import TargetsConfig
@@ -103,7 +103,7 @@ def test_ranks_whose_samples_all_have_the_weight_0_are_named_on_every_rank(weigh
             continue
         with pytest.raises(
             ConfigError,
-            match=rf"data\.sample_weights are 0 for all samples .* gives to {re.escape(named(idle))}: set it",
+            match=rf"data\.sample_weights are 0 for all samples .* gives to {re.escape(name_ranks(idle))}: set it",
         ):
             check_order(split)
 
@@ -164,25 +164,25 @@ def test_a_split_is_taken_for_a_config_that_loads_the_same_and_for_no_other(key:
     for kind, free in ((FileSplit, PIXELS | READING), (StoredPixels, READING)):
         split = kind(config, catalog_of([LABEL] * 4), World())
         if key in free:
-            assert split.adapted(other, world).config == other and split.adapted(other, world).world == world
+            assert split.adapt(other, world).config == other and split.adapt(other, world).world == world
             continue
         with pytest.raises(ConfigError, match=rf"^data=: .*\bdata\.{key}\b.* there, .* here; leave it out"):
-            split.adapted(other, world)
-        assert split.adapted(config.model_copy(), world).config == config
+            split.adapt(other, world)
+        assert split.adapt(config.model_copy(), world).config == config
 
 
 def test_of_remote_only_what_is_fetched_has_to_be_alike() -> None:
     split, other = split_of(4), Remote(concurrency=1, retries=1, timeout_s=1.0, cache_gb=1.0)
-    assert split.adapted(data_config(remote=other), World()).config.remote == other
+    assert split.adapt(data_config(remote=other), World()).config.remote == other
     with pytest.raises(ConfigError, match=r'data\.remote\.cache: null there, "/other" here'):
-        split.adapted(data_config(remote=Remote(cache=A_PATH)), World())
+        split.adapt(data_config(remote=Remote(cache=A_PATH)), World())
 
 
 def test_crops_of_boxes_need_a_split_that_was_loaded_with_them() -> None:
     whole = split_of(4, crop="full")
-    assert split_of(4, crop="boxes").adapted(whole.config, World()).config.crop == "full"
+    assert split_of(4, crop="boxes").adapt(whole.config, World()).config.crop == "full"
     with pytest.raises(ConfigError, match=r"use of boxes, by data\.crop, .*: false there, true here"):
-        whole.adapted(data_config(crop="boxes"), World())
+        whole.adapt(data_config(crop="boxes"), World())
 
 
 def test_a_loader_takes_a_split_of_its_name_config_and_data_alone(config: Config) -> None:

@@ -14,9 +14,9 @@ from tests.support.images import cmyk, encoded, of_jfif_2, picture
 from tests.support.packs import config_of, packed
 from tests.support.sample import SampleData
 from tfpipe import Config, Loader, World, make_config
-from tfpipe.config.data import unused
-from tfpipe.data.contract import breaches, data_contract
-from tfpipe.data.images.windows import letterboxed
+from tfpipe.config.data import unused_settings
+from tfpipe.data.contract import contract_differences, data_contract
+from tfpipe.data.images.windows import letterbox_windows
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.pack import PackPlan, pack
@@ -171,9 +171,9 @@ def test_a_state_is_of_the_views_it_was_made_with(sample: SampleData, tmp_path: 
     def contract(**data: Any) -> dict[str, Any]:
         return data_contract(load_split(config_of(sample, tmp_path, **KEYS, **data).data, "train", World()))
 
-    assert breaches(contract(views=VIEWS), contract(views=VIEWS)) == []
-    assert any("views" in breach for breach in breaches(contract(), contract(views=VIEWS)))
-    assert any("fit" in breach for breach in breaches(contract(), contract(fit="letterbox")))
+    assert contract_differences(contract(views=VIEWS), contract(views=VIEWS)) == []
+    assert any("views" in breach for breach in contract_differences(contract(), contract(views=VIEWS)))
+    assert any("fit" in breach for breach in contract_differences(contract(), contract(fit="letterbox")))
 
 
 def test_test_data_are_as_without_views(sample: SampleData, tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_a_letterbox_keeps_the_aspect_ratio_and_is_mirrored_as_a_whole(
     ((plain, _, _), *_) = batches(make_config({"data": keys | {"flip": False}}), split, 1)
     sizes = [Image.open(tmp_path / line).size[::-1] for line in path.read_text().split()]
     mirrored = 0
-    places = letterboxed(tf.constant(sizes), (41, 60)).numpy()
+    places = letterbox_windows(tf.constant(sizes), (41, 60)).numpy()
     for image, as_it_is, (top, left, height, width) in zip(images, plain, places, strict=True):
         (columns,) = np.nonzero((image != 114).any(axis=(0, 2)))
         assert (top, height) == (0, 41) and len(columns) == width < 60
@@ -302,8 +302,8 @@ def test_stored_crops_are_of_their_letterbox(sample: SampleData, tmp_path: Path)
 def test_settings_without_effect_are_named() -> None:
     keys: dict[str, Any] = {"train_filelist": "x", **KEYS}
     data = make_config({"data": {**keys, "fit": "letterbox", "flip": True, "views": [{"flip": False}]}}).data
-    assert [message.partition(" ")[0] for message in unused(data)] == ["data.fit", "data.flip"]
+    assert [message.partition(" ")[0] for message in unused_settings(data)] == ["data.fit", "data.flip"]
     views = [{"crop": "full"}, {"crop": "center"}]
     assert not list(
-        unused(make_config({"data": {**keys, "fit": "letterbox", "views": views, "center_fraction": 1}}).data)
+        unused_settings(make_config({"data": {**keys, "fit": "letterbox", "views": views, "center_fraction": 1}}).data)
     )

@@ -16,7 +16,7 @@ from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.order.stream import Stream
 from tfpipe.data.pipeline import crop, read, visit
 from tfpipe.data.sources.registry import load_split
-from tfpipe.tools.check.result import CODES, STOPS, Checked
+from tfpipe.tools.check.result import CODES, STOPS, CheckResult
 from tfpipe.tools.check.split import check
 
 FAULTS = [*IMAGES, *XMLS]
@@ -128,12 +128,12 @@ def test_the_command_ends_with_code_1_and_the_same_words(tree: Path, capfd: pyte
 
 
 @pytest.fixture(scope="module")
-def checked(tree: Path) -> Checked:
+def checked(tree: Path) -> CheckResult:
     (found,) = check(config_of(tree).data, ["train"], ALONE, processes=1)
     return found
 
 
-def test_check_finds_each_and_nothing_else(checked: Checked) -> None:
+def test_check_finds_each_and_nothing_else(checked: CheckResult) -> None:
     found = [{code for code in CODES if checked.having([code])[item]} for item in range(len(checked.catalog))]
     expected = [fault.codes for fault in FAULTS]
     wrong = {fault.name: each for fault, each, codes in zip(FAULTS, found, expected, strict=False) if each != codes}
@@ -141,7 +141,7 @@ def test_check_finds_each_and_nothing_else(checked: Checked) -> None:
     assert found[-1] == set()
 
 
-def test_check_says_that_what_stops_training_does(checked: Checked) -> None:
+def test_check_says_that_what_stops_training_does(checked: CheckResult) -> None:
     stops = checked.having(STOPS)
     for item, fault in enumerate(FAULTS):
         assert stops[item] == (fault.says is not None), fault.name

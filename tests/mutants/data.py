@@ -58,7 +58,7 @@ MUTANTS = (
     ),
     Mutant(
         "data/sources/packed/archive.py",
-        'if split == "test" and not self._apart:',
+        'if split == "test" and not self._test_apart:',
         "if False:",
         "data/sources/test_trees.py",
     ),
@@ -159,21 +159,21 @@ MUTANTS = (
     Mutant("data/sources/cache.py", "for kind in KINDS:", "for kind in KINDS[:1]:", "data/sources/test_cache.py"),
     Mutant(
         "data/sources/remote/source.py",
-        "forget(self.catalog.opened(item))",
-        "forget(self.catalog.opened(item)[:1])",
+        "forget(self.catalog.files_of(item))",
+        "forget(self.catalog.files_of(item)[:1])",
         "data/sources/remote/test_source.py",
     ),
     Mutant(
         "data/sources/remote/source.py",
-        "forget(self.catalog.opened(item))",
-        "forget(self.catalog.opened(item)[1:])",
+        "forget(self.catalog.files_of(item))",
+        "forget(self.catalog.files_of(item)[1:])",
         "data/sources/remote/test_source.py",
     ),
     # Tables, tar shards, TFRecords and archives.
     Mutant(
         "data/sources/tables/columns.py",
-        "return rows.taken(first)",
-        "return rows.taken(np.arange(len(first)))",
+        "return rows.select(first)",
+        "return rows.select(np.arange(len(first)))",
         "data/sources/tables/test_columns.py",
     ),
     Mutant(
@@ -214,7 +214,7 @@ MUTANTS = (
         "if (counts >= most).any():",
         "data/targets/test_labels.py",
     ),
-    Mutant("config/data.py", "self.seed + number * APART", "self.seed + number", "data/test_views.py"),
+    Mutant("config/data.py", "self.seed + number * SEED_STRIDE", "self.seed + number", "data/test_views.py"),
     Mutant(
         "data/images/mix.py",
         "tf.minimum(middle + half, shape) - corner",

@@ -25,13 +25,13 @@ from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare import copier
 from tfpipe.prepare import stage as staging
 from tfpipe.prepare.index import build_index
-from tfpipe.prepare.stage import Share, Staged, stage, target_of
+from tfpipe.prepare.stage import Share, StageResult, stage, target_of
 from tfpipe.util.locks import locked
 
 BOTH = ["train", "test"]
 
 
-def from_copy(sample: SampleData, tmp_path: Path, staged: Staged, **data: object) -> Config:
+def from_copy(sample: SampleData, tmp_path: Path, staged: StageResult, **data: object) -> Config:
     return load_config(sample.config(tmp_path / "copy.json", data=data), staged.overrides)
 
 
@@ -94,7 +94,7 @@ def test_a_share_of_boxes_has_the_images_that_they_are_of(sample: SampleData, in
     assert_share_trains(sample, index, tmp_path, staged, unit="box")
 
 
-def assert_share_trains(sample: SampleData, index: str, tmp_path: Path, staged: Staged, **data: object) -> None:
+def assert_share_trains(sample: SampleData, index: str, tmp_path: Path, staged: StageResult, **data: object) -> None:
     copy = from_copy(sample, tmp_path, staged, scope="shard", **data)
     here = config_here(sample, tmp_path, scope="shard", index=index, **data)
     assert crops(copy, "train", World(1, 3), KNOWN_STEPS) == known_crops(here, "train", World(1, 3))

@@ -197,17 +197,17 @@ class Core:
 
     def entries(self, jpeg: bytes, every: int) -> bytes:
         """Returns the JPEG's entry points, b"" if it has none."""
-        return self._written(self.library.tfpipe_find_entries, jpeg, every)
+        return self._fill(self.library.tfpipe_find_entries, jpeg, every)
 
     def store(self, jpeg: bytes) -> bytes:
         """Returns the JPEG's stored coefficients, b"" if it has none."""
-        return self._written(self.library.tfpipe_store, jpeg)
+        return self._fill(self.library.tfpipe_store, jpeg)
 
     def unstore(self, stored: bytes) -> bytes:
         """Returns a JPEG of stored coefficients, b"" if they are damaged."""
-        return self._written(self.library.tfpipe_unstore, stored)
+        return self._fill(self.library.tfpipe_unstore, stored)
 
-    def _written(self, function: Any, source: bytes, *arguments: int) -> bytes:
+    def _fill(self, function: Any, source: bytes, *arguments: int) -> bytes:
         """Calls a function that says how many bytes it needs; checks that it writes no more, and fewer on request."""
         call = self.scratch, source, len(source), *arguments
         size = function(*call, None, 0)

@@ -18,6 +18,6 @@ def left_out(split: Split, stream: Stream, *parts: Sequence[np.ndarray], end: bo
     for part in parts:
         for positions in part:
             log.add(number := number + 1, positions)
-        log.look(end=end and part is parts[-1])
-    log.settle(math.inf)
-    return log.take()
+        log.find_dropped(final=end and part is parts[-1])
+    log.confirm(math.inf)
+    return log.pop_confirmed()

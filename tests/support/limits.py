@@ -41,8 +41,14 @@ The sum only falls: what a new test takes, another one gives, or goes to tests/f
 TRIPLE = {"config": {"Config", "DataConfig"}, "world": {"World"}, "catalog": {"Catalog"}}
 """Names of parameters that rarely stand together, and the types that give them away under another name."""
 
-PARTICIPLES = {"found", "held", "known", "left", "listed", "mine", "own", "said"}
-"""Names that say nothing of what they hold: the noun says it."""
+PARTICIPLES = {
+    *("found", "held", "known", "left", "listed", "mine", "own", "said"),
+    *("AHEAD", "APART", "FEW", "FREED", "LEAST", "MANY", "MEASURED", "MOST", "SPARE", "TAKEN"),
+}
+"""Names that say nothing of what they hold, nor constants of what: the noun says it."""
+
+PARTICIPLE = re.compile(r"_?(?:(?!seed|feed)[a-z]+ed|built|chosen|cut|drawn|given|made|taken|written)", re.IGNORECASE)
+"""A function's or a class's name that says what was done, and not to what: it is a verb with its object, or a noun."""
 
 FRAGMENT = re.compile(r"\b[Nn]one: ")
 """What None means, without a verb: "None: no limit", in place of "None if there is no limit"."""
@@ -50,6 +56,7 @@ FRAGMENT = re.compile(r"\b[Nn]one: ")
 MOST = {
     "functions that take a config, the world and a catalog": 0,
     "names that are participles": 0,
+    "functions and classes named by a participle": 14,
     '"None: " in docstrings': 0,
     ".order(": 3,
     "catalog.source.": 0,
@@ -58,6 +65,8 @@ MOST = {
 
 Those of words only fall.
 """
+
+DEFINED = ast.FunctionDef | ast.ClassDef
 
 # Folders that read what users wrote.
 READING = ("tfpipe/data/sources/", "tfpipe/data/catalog/", "tfpipe/data/annotations/")
@@ -218,9 +227,13 @@ def beyond_in_package(texts: dict[str, str], trees: dict[str, ast.Module]) -> It
     for key, places in classes.items():
         if len(places) > 1:
             yield f"class {key}", f"class {key} has {len(places)} definitions, {', '.join(places)}: give each a name"
-    triples, participle, fragment, *others = MOST
+    triples, participle, named, fragment, *others = MOST
     found = {text: [name for name, content in texts.items() for _ in range(content.count(text))] for text in others}
     found[participle] = [name for name, tree in trees.items() for _ in range(participles(tree))]
+    defined = [
+        (name, node.name) for name, tree in trees.items() for node in ast.walk(tree) if isinstance(node, DEFINED)
+    ]
+    found[named] = [f"{name}:{word}" for name, word in defined if PARTICIPLE.fullmatch(word)]
     sentences = [(name, text) for name, tree in trees.items() for _, text in docstrings(tree)]
     found[fragment] = [name for name, text in sentences for _ in FRAGMENT.findall(text)]
     found[triples] = [

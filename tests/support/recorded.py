@@ -1,4 +1,4 @@
-"""Runs of train.py and tfpipe bench, recorded for tfpipe report: python -m tests.support.recorded RUN_DIR NAME.
+"""Runs of train.py and tfpipe bench, recorded for tfpipe report: python -m tests.support.end_recording RUN_DIR NAME.
 
 tests/recorded/NAME holds what the report reads of a run: config.json, metrics.jsonl or pipeline.json, and traces
 without what is not of the pipeline or the steps, compressed.

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tests.support.images import encoded, picture
 from tests.support.xmls import annotation
 from tfpipe.data.images.headers import header_of
-from tfpipe.data.sources.packed.examples import Example, serialized
+from tfpipe.data.sources.packed.examples import Example, serialize
 
 CLASSES = ("bird", "cat", "dog")
 HEIGHT, WIDTH = 24, 32
@@ -176,5 +176,5 @@ def write_tfrecords(folder: Path, chosen: list[Sample]) -> Path:
             name, header = f"{sample.name}.jpg", header_of(sample.file, sample.name)
             labels = np.full(len(boxes), label)
             example = Example(sample.file, header, name, label, sample.label, sample.label, boxes, labels)
-            writer.write(serialized(example))
+            writer.write(serialize(example))
     return folder

@@ -38,7 +38,7 @@ class Simulation:
     ) -> "Simulated":
         """As pipeline.build_batches."""
         self.built += 1
-        return Simulated(self, data.adapted(config.data, world), resume or Stream.start(world.size))
+        return Simulated(self, data.adapt(config.data, world), resume or Stream.start(world.size))
 
 
 class Simulated:

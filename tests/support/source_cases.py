@@ -18,7 +18,7 @@ from tests.support.source_matrix import KINDS
 from tfpipe import World
 from tfpipe.config import make_config
 from tfpipe.data.images.headers import Header
-from tfpipe.data.sources.packed.examples import Example, serialized
+from tfpipe.data.sources.packed.examples import Example, serialize
 from tfpipe.prepare.pack import PackPlan, pack
 
 NAMES = ("bird", "cat", "dog", "emu")
@@ -176,7 +176,7 @@ def _tfrecord(data: Written, split: str, chosen: list[Sample]) -> None:
             boxes = boxes if data.unsized else boxes / np.float32([HEIGHT, WIDTH] * 2)
             about = Header(HEIGHT, WIDTH, 3, "JPEG"), f"{sample.name}.jpg", label, sample.label, sample.label
             example = tf.train.Example.FromString(
-                serialized(Example(sample.file, *about, boxes, np.full(len(boxes), label)))
+                serialize(Example(sample.file, *about, boxes, np.full(len(boxes), label)))
             )
             for side in ("height", "width") if sample.name == data.unsized else ():
                 del example.features.feature[f"image/{side}"]

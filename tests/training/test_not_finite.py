@@ -99,7 +99,7 @@ def test_the_loss_of_the_last_step_of_an_epoch_counts_before_its_end() -> None:
         model.positions = tf.constant([[step, 0]], tf.int64)
         model.finish({"loss": 1.0}, np.array([0, 0, not_finite, not_finite]), 0.0)
         guard.on_train_batch_end(step)  # the second loss is as yet unread
-    model.settle()
+    model.drain()
     with pytest.raises(TfpipeError, match="not finite in step 2 of the run") as caught:
         guard.on_epoch_end(0)
     assert "rank 0: loss 1, positions 1 (the step before: 0)" in str(caught.value)
@@ -149,7 +149,7 @@ def look(guard: NotFiniteGuard, losses: list[float], ranks_ask: bool = True) -> 
     """Lets a guard see steps with these losses, the first of them number 99."""
     for number, loss in enumerate(losses, 99):
         asked = np.array([0, 0, np.isnan(loss), np.isnan(loss)]) if ranks_ask else None
-        guard.model.results.read = [StepResult(number, {"loss": loss}, asked, tf.constant([[4, 0]], tf.int64)).known()]
+        guard.model.results.read = [StepResult(number, {"loss": loss}, asked, tf.constant([[4, 0]], tf.int64)).fetch()]
         guard.on_train_batch_end(0)
 
 

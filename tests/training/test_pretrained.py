@@ -21,7 +21,7 @@ from tfpipe.training.backends import ParallelModel, averaged_statistics
 from tfpipe.training.checkpointing.checkpoints import GlobalBatch, State, check_contract
 from tfpipe.training.checkpointing.start import Start
 from tfpipe.training.loop import compile_model
-from tfpipe.training.models import _within, build_model, freeze, load_weights, weighted_layers
+from tfpipe.training.models import _connections_within, build_model, freeze, load_weights, weighted_layers
 
 FLAT = {"name": "resnet18", "args": {"width": 8}}
 FRESH = Start(State(0, 0, 0, GlobalBatch(1, 4), Stream.start(1)))
@@ -286,7 +286,7 @@ def test_a_run_continues_only_with_the_layers_that_it_has_frozen() -> None:
 
 
 def test_a_server_that_does_not_answer_ends_the_wait_and_no_other_connection_has_that_limit(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, _within(0.05):
+    with socket.create_server(("127.0.0.1", 0)) as server, _connections_within(0.05):
         url = f"http://127.0.0.1:{server.getsockname()[1]}/weights"
         with pytest.raises(TimeoutError):
             request.urlretrieve(url, tmp_path / "weights")

@@ -70,14 +70,14 @@ def test_what_ranks_ask_is_granted_two_steps_later_and_once() -> None:
         granted.append(model.granted)
     none = Requests()
     assert granted == [none, none, none, Requests(save=True), none, none, none]
-    model.settle()
+    model.drain()
     assert model.granted == Requests(stop=True)
     model.agreed = Requests(save=True)
     model.meter.wait()
     model.meter.take()
     model.finish({"loss": 1.0}, np.array([0, 0.5, 0, 0]), 0.0)
     assert model.granted == Requests(save=True, stop=True), "what is saved is known, and so what was asked in it"
-    model.settle()
+    model.drain()
     assert model.granted == Requests(save=True, stop=True) and not model.results.unread
 
 

@@ -15,7 +15,8 @@ def test_what_was_left_out_is_listed_before_a_checkpoint_and_every_interval(tmp_
     left_out = [(7, SimpleNamespace(path="a.jpg", reason="no\nJPEG:\t\r\n\u2028it"))]
     data = SimpleNamespace(max_bad_fraction=0.2)
     loader = SimpleNamespace(world=World(), split="train", dropped=lambda: left_out, config=SimpleNamespace(data=data))
-    loader.data = SimpleNamespace(order=SimpleNamespace(length=10))
+    order, catalog = SimpleNamespace(length=10), SimpleNamespace(split="train")
+    loader.data = SimpleNamespace(order=order, catalog=catalog, world=World())
     model = SimpleNamespace(granted=Requests(), meter=SimpleNamespace(steps=3), dropped_images=0)
     skipping = Skipping(loader, tmp_path, interval=3, before=0)
     skipping.set_model(model)
@@ -32,5 +33,5 @@ def test_what_was_left_out_is_listed_before_a_checkpoint_and_every_interval(tmp_
     assert model.dropped_images == 1
     skipping.on_train_batch_end(4)
     assert model.dropped_images == 2, "of 10, as many as may be left out"
-    with pytest.raises(TfpipeError, match="3 of 10 train samples cannot be used"):
+    with pytest.raises(TfpipeError, match=r"3 of 10 train samples \(30 %\) cannot be used"):
         skipping.on_epoch_end(0, {})

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfpipe.util.files import NO_STAMP, Stamp
-from tfpipe.util.made_from import MadeFrom, stamped
+from tfpipe.util.made_from import MadeFrom, stamp_files
 
 FILES = [("a", Stamp(1, 10)), ("b", Stamp(2, "etag"))]
 HERE = MadeFrom(1, FILES, {"data.seed": 3, "data.classes": ["x"]})
@@ -42,7 +42,7 @@ def test_what_cannot_be_read_has_changed(stored: bytes) -> None:
 def test_files_are_stamped_by_size_and_time(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"abc")
-    assert stamped([path, None, tmp_path / "b"]) == [
+    assert stamp_files([path, None, tmp_path / "b"]) == [
         (str(path), Stamp(3, path.stat().st_mtime_ns)),
         (str(tmp_path / "b"), NO_STAMP),
     ]

@@ -19,7 +19,7 @@ from tfpipe.util.process import (
     hidden_main,
     kept_handler,
     own_symbols,
-    redirected,
+    redirect,
     without_collections,
     without_log,
     yield_when_idle,
@@ -47,7 +47,7 @@ class Fault(Exception):
 
 def test_output_is_redirected_and_comes_back_after_an_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     opened = os.listdir("/proc/self/fd")
-    with pytest.raises(Fault), open(tmp_path / "log", "w") as log, redirected(1, log.fileno()) as before:
+    with pytest.raises(Fault), open(tmp_path / "log", "w") as log, redirect(1, log.fileno()) as before:
         os.write(1, b"inside\n")
         os.write(before, b"past it\n")
         raise Fault

@@ -19,7 +19,7 @@ from tfpipe.config.model import shared_settings
 from tfpipe.config.section import user_path
 from tfpipe.data.runtime.tracing import Window
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError, masked
+from tfpipe.errors import ConfigError, mask_passwords
 from tfpipe.requirements import check_keras, check_tensorflow
 from tfpipe.util.atomic_write import writing
 from tfpipe.util.console import without_chatter
@@ -94,7 +94,7 @@ def path(text: str) -> Path:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     if isinstance(given, str):
-        raise argparse.ArgumentTypeError(f"{masked(given)} is a URL: give a path of a file system")
+        raise argparse.ArgumentTypeError(f"{mask_passwords(given)} is a URL: give a path of a file system")
     return given
 
 
@@ -228,7 +228,7 @@ def share(text: str) -> tuple[int, int]:
 OWN = ("run", "check", "debug", "config", "set", "interop", "intraop", "processes")
 
 
-def shared(args: argparse.Namespace, config: Config | DataConfig) -> dict[str, Any]:
+def shared_arguments(args: argparse.Namespace, config: Config | DataConfig) -> dict[str, Any]:
     """Returns what all ranks of a command must share: its arguments by flag, and the config's settings by key."""
     given = {f"--{name.replace('_', '-')}": value for name, value in vars(args).items() if name not in OWN}
     return {**json.loads(json.dumps(given, default=str)), **shared_settings(config)}
@@ -306,7 +306,7 @@ def start_trained(args: argparse.Namespace, config: Config) -> World:
     """Starts TensorFlow and Keras' backend, and connects the ranks of a launcher, which must have the same `config`."""
     backend = choose_backend()
     with quiet_tensorflow(args):
-        world = launched_world(shared(args, config) | {"KERAS_BACKEND": backend})
+        world = launched_world(shared_arguments(args, config) | {"KERAS_BACKEND": backend})
         prepare_devices(world)
     return world
 

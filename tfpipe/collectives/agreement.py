@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import takewhile
 from typing import Any
 
-from tfpipe.errors import ConfigError, masked
+from tfpipe.errors import ConfigError, mask_passwords
 
 # Keys in a message, characters of a value, and those of them before a difference.
 MOST_NAMED, LENGTH, BEFORE = 10, 80, 20
@@ -42,10 +42,10 @@ def _by_rank(texts: list[str]) -> str:
     """Returns each of the values with its ranks, e.g. "1 on ranks 0 to 2, 7 on rank 3"."""
     ranks: dict[str, list[int]] = {}
     for rank, text in enumerate(texts):
-        ranks.setdefault(masked(text), []).append(rank)
+        ranks.setdefault(mask_passwords(text), []).append(rank)
     alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*ranks, strict=False))
     begin = sum(1 for _ in alike) - BEFORE if max(map(len, ranks)) > LENGTH else 0
-    return ", ".join(f"{_part(text, max(begin, 0))} on {named(numbers)}" for text, numbers in ranks.items())
+    return ", ".join(f"{_part(text, max(begin, 0))} on {name_ranks(numbers)}" for text, numbers in ranks.items())
 
 
 def _part(text: str, begin: int) -> str:
@@ -54,7 +54,7 @@ def _part(text: str, begin: int) -> str:
     return "..." * (begin > 0) + text[begin:end] + "..." * (end < len(text))
 
 
-def named(ranks: list[int]) -> str:
+def name_ranks(ranks: list[int]) -> str:
     """Returns the names of ranks, e.g. "ranks 0 to 2, 5"."""
     texts = spans(ranks)
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(texts[:MOST_NAMED])}{' ...' * (len(texts) > MOST_NAMED)}"

@@ -48,7 +48,7 @@ class _Failure(NamedTuple):
     message: str
 
 
-def bracketed(address: str) -> str:
+def bracket(address: str) -> str:
     """Returns an address as it stands before a port, e.g. [::1]."""
     return f"[{address}]" if ":" in address else address
 
@@ -92,11 +92,11 @@ class Hub:
 
     def own_address(self) -> str:
         """Returns this rank's end of its connection with rank 0; empty on rank 0."""
-        return bracketed(self.peers[0].connection.getsockname()[0]) if self.rank else ""
+        return bracket(self.peers[0].connection.getsockname()[0]) if self.rank else ""
 
     def leader_address(self) -> str:
         """Returns rank 0's end of this rank's connection with it; empty on rank 0."""
-        return bracketed(self.peers[0].connection.getpeername()[0]) if self.rank else ""
+        return bracket(self.peers[0].connection.getpeername()[0]) if self.rank else ""
 
     def close(self) -> None:
         """Closes the connections: the others then miss this rank if they call it."""

@@ -13,7 +13,7 @@ import numpy as np
 from tfpipe.collectives.connected import HubCollectives, first_line
 from tfpipe.collectives.protocol import Backend, LostRankError, by_type, in_messages
 from tfpipe.errors import TfpipeError
-from tfpipe.util.process import bypass_proxy, redirected
+from tfpipe.util.process import bypass_proxy, redirect
 
 START_S = 120
 
@@ -56,7 +56,7 @@ class JaxCollectives(HubCollectives):
             self._shards = NamedSharding(mesh, PartitionSpec("ranks"))
             self._sum = jax.jit(partial(jax.numpy.sum, axis=0), out_shardings=NamedSharding(mesh, PartitionSpec()))
             sys.stdout.flush()
-            with open(os.devnull, "w") as nothing, redirected(1, nothing.fileno()):
+            with open(os.devnull, "w") as nothing, redirect(1, nothing.fileno()):
                 self._add(jax.numpy.zeros(1))  # Gloo prints a line on each rank
             # The devices are connected, and keep their connections. JAX's service would only do harm from here on: it
             # aborts a process of which another one ends first, and lets a failed one wait for all others.

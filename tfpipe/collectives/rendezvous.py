@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from tfpipe.collectives.agreement import named
+from tfpipe.collectives.agreement import name_ranks
 from tfpipe.collectives.hub import Hub, Peer
 from tfpipe.collectives.launch import IDENTITY, Launch, launch_identity
 from tfpipe.errors import ConfigError, counted
@@ -71,7 +71,7 @@ class Meeting(NamedTuple):
             f"{counted(self.patience_s, 'second')}{where}{self.advice}"
         )
 
-    def shared(self) -> ConfigError:
+    def launch_clash(self) -> ConfigError:
         """Returns the error of two launches that their variables do not tell apart."""
         return ConfigError(
             f"rank {self.launch.rank} of {self.size}, started by {self.launch.launcher}: the ranks of two launches "
@@ -128,16 +128,16 @@ def _lead(meeting: Meeting) -> Hub:
             meeting.tell(address)
         if meeting.path is not None:
             _check_alone(meeting)
-            told.enter_context(_written(meeting.path, address))
+            told.enter_context(_publish(meeting.path, address))
         peers: dict[int, Peer] = {}
         say_s = time.monotonic() + SAY_AFTER_S
         while len(peers) < meeting.size - 1:
             missing = [rank for rank in range(1, meeting.size) if rank not in peers]
             if time.monotonic() > meeting.until_s:
-                raise meeting.missing(f"{named(missing)} did not connect to {address.hosts[0]}:{address.port}")
+                raise meeting.missing(f"{name_ranks(missing)} did not connect to {address.hosts[0]}:{address.port}")
             if time.monotonic() > say_s:
                 say_s += 2 * SAY_AFTER_S
-                logger.info("waits for %s of %d", named(missing), meeting.size)
+                logger.info("waits for %s of %d", name_ranks(missing), meeting.size)
             if _read(meeting.path) != [address]:
                 _check_alone(meeting)
             with contextlib.suppress(OSError):
@@ -166,7 +166,7 @@ def _admit(peer: Peer, peers: dict[int, Peer], meeting: Meeting, accept: Callabl
         return
     until_s = time.monotonic() + REFUSES_S
     for other in peers.values():
-        Hub(0, [other]).fail(str(meeting.shared()))
+        Hub(0, [other]).fail(str(meeting.launch_clash()))
     stranger: Peer | None = peer
     while time.monotonic() < until_s:
         if stranger is not None:
@@ -176,7 +176,7 @@ def _admit(peer: Peer, peers: dict[int, Peer], meeting: Meeting, accept: Callabl
         stranger = None
         with contextlib.suppress(OSError):
             stranger = accept()
-    raise meeting.shared()
+    raise meeting.launch_clash()
 
 
 def _is_there(peer: Peer) -> bool:
@@ -234,7 +234,7 @@ def _reach(host: str, address: HubAddress, meeting: Meeting) -> Peer:
         connection.sendall(address.token + hello)
         answer = connection.recv(len(WELCOME), socket.MSG_WAITALL)
         if answer == REFUSED:
-            raise meeting.shared()
+            raise meeting.launch_clash()
         if answer != WELCOME:
             raise ConnectionError("another program answers")
     except BaseException:
@@ -252,7 +252,7 @@ def own_hosts() -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def _written(path: Path, address: HubAddress) -> Iterator[None]:
+def _publish(path: Path, address: HubAddress) -> Iterator[None]:
     """Writes the address to `path`, where only this user can read it, and removes it at the end."""
     partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     try:

@@ -21,13 +21,13 @@ def _odd(size: int) -> int:
 
 
 # Limits of numbers, the same as in native/augment/draw.c: beyond them nothing is left of a crop.
-LEAST, MOST, MOST_SHEAR = 1e-6, 1e6, 89.0
+MIN_NUMBER, MAX_NUMBER, MAX_SHEAR = 1e-6, 1e6, 89.0
 Chance = Annotated[float, Field(ge=0, le=1)]
 Applied = Annotated[Chance, Field(description="Probability that a crop goes through the step.")]
-Size = Annotated[float, Field(ge=0, le=MOST)]
-Positive = Annotated[float, Field(ge=LEAST, le=MOST)]
-Number = Annotated[float, Field(ge=-MOST, le=MOST)]
-Shear = Annotated[float, Field(ge=-MOST_SHEAR, le=MOST_SHEAR)]
+Size = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
+Positive = Annotated[float, Field(ge=MIN_NUMBER, le=MAX_NUMBER)]
+Number = Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
+Shear = Annotated[float, Field(ge=-MAX_SHEAR, le=MAX_SHEAR)]
 Turn = Annotated[float, Field(ge=-0.5, le=0.5)]
 Level = Annotated[float, Field(ge=0, le=255)]
 PAIR = Form("[smallest, largest]")
@@ -185,7 +185,7 @@ class RandomAffine(Warp):
     scale: Positives | None = None
     """Smallest and largest factor of the size; null: 1."""
     shear: Annotated[
-        Annotated[float, Field(ge=0, le=MOST_SHEAR)] | tuple[Shear, Shear] | tuple[Shear, Shear, Shear, Shear] | None,
+        Annotated[float, Field(ge=0, le=MAX_SHEAR)] | tuple[Shear, Shear] | tuple[Shear, Shear, Shear, Shear] | None,
         Form("[smallest, largest] of x, or of x and of y"),
         ASCENDING,
     ] = None
@@ -278,7 +278,7 @@ else:
     AnyStep = Union[STEPS]  # noqa: UP007
 
 
-def _named(step: Any) -> Any:
+def _as_step(step: Any) -> Any:
     """Returns a step as an object with a known name. Raises ValueError, with the nearest name, for others."""
     named = {"name": step} if isinstance(step, str) else step
     if not isinstance(named, dict):
@@ -293,6 +293,6 @@ def _named(step: Any) -> Any:
 
 
 Augment = Annotated[
-    list[Annotated[AnyStep, Field(discriminator="name"), BeforeValidator(_named)]],
+    list[Annotated[AnyStep, Field(discriminator="name"), BeforeValidator(_as_step)]],
     Form('a list of steps, each a name or {"name": NAME, ...}'),
 ]

@@ -7,7 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from tfpipe.config.by_epoch import by_epoch
 from tfpipe.config.data_source import KEYS, KINDS, REMOTE, TABLES
-from tfpipe.config.messages import CONFLICT, shown
+from tfpipe.config.messages import CONFLICT, quote
 from tfpipe.config.section import Section
 from tfpipe.config.targets import IN_PLACE, OF_OBJECTS
 from tfpipe.config.targets import KINDS as TARGETS
@@ -41,7 +41,7 @@ class Setting(NamedTuple):
     """Whether the value is not the default."""
 
     def __str__(self) -> str:
-        return f"{self.name} {shown(_plain(self.value))}"
+        return f"{self.name} {quote(_plain(self.value))}"
 
 
 def check(messages: Iterable[str]) -> None:
@@ -53,12 +53,12 @@ def check(messages: Iterable[str]) -> None:
 def conflicts(section: Any, rows: Iterable[Conflict], name: str = "") -> Iterator[str]:
     """Yields a message for each row that a section fulfils; `name` is before its keys, e.g. "data."."""
 
-    def found(key: str, refused: Any) -> Setting | None:
+    def find(key: str, refused: Any) -> Setting | None:
         return next((one for one in settings(section, key, name) if _holds(one, refused)), None)
 
     for row in rows:
-        one, other = found(row.key, row.refused), found(row.other, row.other_refused)
-        if one and other and (row.where is None or found(*row.where)):
+        one, other = find(row.key, row.refused), find(row.other, row.other_refused)
+        if one and other and (row.where is None or find(*row.where)):
             yield f"{one} and {other}: {row.reason}: {row.remedy}"
 
 

@@ -31,7 +31,7 @@ from tfpipe.config.data_sections import (
 from tfpipe.config.data_source import SourceConfig
 from tfpipe.config.section import SIZE, ConfigPath, Form, Kernel, Section, Seed, Size
 from tfpipe.config.targets import OF_OBJECTS, Targets, TargetsConfig
-from tfpipe.config.views import APART, View
+from tfpipe.config.views import SEED_STRIDE, View
 
 
 def _is_level(level: int) -> int:
@@ -277,7 +277,7 @@ class DataConfig(Section):
         if not self.views:
             return (self,)
         settings = [view.settings for view in self.views for _ in range(view.count)]
-        seeds = [{"views": [], "seed": self.seed + number * APART} for number in range(len(settings))]
+        seeds = [{"views": [], "seed": self.seed + number * SEED_STRIDE} for number in range(len(settings))]
         return tuple(self.model_copy(update=view_keys | seed) for view_keys, seed in zip(settings, seeds, strict=True))
 
     def letterbox_for(self, split: str) -> int | None:
@@ -299,7 +299,7 @@ class DataConfig(Section):
         return tuple((epoch, self.at(epoch)) for epoch in sorted({epoch for epoch, _ in sizes}))
 
     @property
-    def phased(self) -> bool:
+    def has_phases(self) -> bool:
         """Whether the size of crops or batches changes with the epochs."""
         return len(self.phases) > 1
 
@@ -312,7 +312,7 @@ class DataConfig(Section):
 
     def for_split(self, split: str) -> "DataConfig":
         """Returns the config of `split` ("train" or "test"): test data have one size and view, training data all."""
-        if split == "train" or (self.test_crop_image_size is None and not self.phased and not self.views):
+        if split == "train" or (self.test_crop_image_size is None and not self.has_phases and not self.views):
             return self
         last = self.phases[-1][1]
         size = self.test_crop_image_size or last.crop_image_size
@@ -348,7 +348,7 @@ class DataConfig(Section):
         return not crops.isdisjoint(("boxes", "random_resized")) or self.targets.kind in OF_OBJECTS
 
 
-def unused(data: DataConfig) -> Iterator[str]:
+def unused_settings(data: DataConfig) -> Iterator[str]:
     """Yields a message for each setting that has no effect, though it would do no harm."""
     fields, views = type(data).model_fields, data.by_view
     crops = {*(view.crop for view in views), data.crop_for("test")}

@@ -30,20 +30,20 @@ Value = bool | int | float | str
 RESERVED = frozenset(TARGETS)
 
 
-def _named(columns: Any) -> Any:
+def _name_columns(columns: Any) -> Any:
     """Returns a list of columns as a dictionary, in which each has its own name."""
     if isinstance(columns, list) and all(isinstance(name, str) for name in columns):
         return {name: name for name in columns}
     return columns
 
 
-def _unreserved(columns: dict[str, str]) -> dict[str, str]:
+def _check_names(columns: dict[str, str]) -> dict[str, str]:
     for name in RESERVED & columns.keys():
         raise ValueError(f'received "{name}", the name of the labels themselves: give the column another name')
     return columns
 
 
-def _known(kind: str) -> str:
+def _check_kind(kind: str) -> str:
     if ":" not in kind and kind not in KINDS:
         accepted = ", ".join(f'"{kind}"' for kind in KINDS)
         raise ValueError(f'received "{kind}"; accepted: {accepted} or "package.module:Class"')
@@ -77,8 +77,8 @@ class Columns(Section):
     extra: Annotated[
         dict[str, str],
         Form('a list of columns, or {"name": "column"}'),
-        BeforeValidator(_named),
-        AfterValidator(_unreserved),
+        BeforeValidator(_name_columns),
+        AfterValidator(_check_names),
     ] = {}
     """Further columns that come with each crop: a list, or a dictionary of the names that they have there, {"age":
     "metadata.age"}. The labels are then a dictionary of these and of "label", "labels", "number", "boxes" or "mask".
@@ -94,7 +94,7 @@ class Columns(Section):
 class SourceConfig(Section):
     """Data that is not named by filelists."""
 
-    kind: Annotated[str, AfterValidator(_known)]
+    kind: Annotated[str, AfterValidator(_check_kind)]
     """"folders": a folder of class folders, CLASS/*.jpg. "table": CSV, JSON lines, Parquet or Arrow, with one row an
     image or one a box. "coco": COCO's instances JSON. "archive": tar or zip files of class folders, or a tar file of
     tar files, as they were downloaded. "webdataset": tar shards. "packed": the output of `tfpipe pack`. "tfrecord":

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tfpipe.config.data import DataConfig, unused
+from tfpipe.config.data import DataConfig, unused_settings
 from tfpipe.config.data_source import SourceConfig
-from tfpipe.config.messages import ELSEWHERE, explain, known_paths, shown
+from tfpipe.config.messages import ELSEWHERE, explain, known_paths, quote
 from tfpipe.config.model import Config
 from tfpipe.config.section import literal
 from tfpipe.errors import ConfigError, counted
@@ -52,7 +52,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         raise ConfigError(f"cannot read the config {path}: {error.strerror}") from error
     except ValueError as error:
         raise ConfigError(f"the config {path} is not JSON: {error}{_of_yaml(path) or _remedy(error)}") from error
-    return _validated(raw, overrides, f"the config {path}", path.resolve().parent)
+    return _validate(raw, overrides, f"the config {path}", path.resolve().parent)
 
 
 def make_config(sections: Mapping[str, Any], overrides: Sequence[str] = (), base: str | Path = ".") -> Config:
@@ -71,7 +71,7 @@ def make_config(sections: Mapping[str, Any], overrides: Sequence[str] = (), base
         raw = json.loads(json.dumps(sections, default=_as_json))
     except (TypeError, ValueError) as error:
         raise ConfigError(f"the config cannot be written as JSON: {error}") from error
-    return _validated(raw, overrides, "the config", Path(base).resolve())
+    return _validate(raw, overrides, "the config", Path(base).resolve())
 
 
 def _of_yaml(path: Path) -> str:
@@ -117,15 +117,15 @@ def _parse(text: str, name: str) -> Any:
             result.twice = tuple(pair for number, pair in enumerate(pairs) if pair[0] in names[number + 1 :])
         return result
 
-    def repeated(node: Any, path: str) -> Iterator[str]:
+    def find_repeated(node: Any, path: str) -> Iterator[str]:
         parts: Any = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
         for name, first in node.twice if isinstance(node, _Object) else ():
-            yield f"{path}{name} is {shown(first)} and {shown(node[name])}"
+            yield f"{path}{name} is {quote(first)} and {quote(node[name])}"
         for key, part in parts:
-            yield from repeated(part, f"{path}{key}.")
+            yield from find_repeated(part, f"{path}{key}.")
 
     value = json.loads(text, object_pairs_hook=keep)
-    several = list(repeated(value, ""))
+    several = list(find_repeated(value, ""))
     if several:
         raise ConfigError(f"{name} has a key twice, of which one would be ignored: {'; '.join(several)}; keep one each")
     return value
@@ -137,7 +137,7 @@ def _as_json(value: Any) -> Any:
     raise TypeError(f"{value!r} is neither a number, a text, a list, a dict, a Path nor None")
 
 
-def _validated(raw: Any, overrides: Sequence[str], name: str, base: Path) -> Config:
+def _validate(raw: Any, overrides: Sequence[str], name: str, base: Path) -> Config:
     for section, key in IGNORED:
         if isinstance(raw, dict) and isinstance(content := raw.get(section), dict) and key in content:
             logger.warning("%s.%s of the ALCF tutorial's config has no effect", section, key)
@@ -157,7 +157,7 @@ def _validated(raw: Any, overrides: Sequence[str], name: str, base: Path) -> Con
     except ValidationError as error:
         lines = explain(error, Config)
         raise ConfigError("\n  ".join([f"{counted(len(lines), 'error')} in {name}:", *lines])) from error
-    for message in unused(config.data):
+    for message in unused_settings(config.data):
         logger.warning("%s", message)
     return config
 

@@ -73,25 +73,25 @@ def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
         else:
             if detail["type"] == "missing":
                 path = path.rpartition("[")[0]  # a missing element: the list is too short
-            accepted.setdefault(path, []).append(_accepted(detail, field))
+            accepted.setdefault(path, []).append(_accepted_values(detail, field))
             received[path] = detail["input"]
     for path, messages in accepted.items():
         # A union reports one error per member; an error inside the intended member, or of its value, says more.
         if any(other.startswith((f"{path}.", f"{path}[", f"{path}: ")) for other in (*lines, *accepted)):
             continue
-        got = shown(received[path])
+        got = quote(received[path])
         choices = " or ".join(dict.fromkeys(messages))
         lines.append(f"{path or 'the config'}: received {got}; accepted: {choices}")
     return sorted(set(lines))
 
 
-def shown(value: Any) -> str:
+def quote(value: Any) -> str:
     """Returns a value as JSON, cut short at 80 characters."""
     text = json.dumps(value, default=str)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _accepted(detail: ErrorDetails, field: FieldInfo | None) -> str:
+def _accepted_values(detail: ErrorDetails, field: FieldInfo | None) -> str:
     """Returns what a key accepts instead, in the words of JSON."""
     message = detail["msg"].removeprefix(PREFIX)
     if message not in ARRAYS and detail["type"] not in LENGTHS:

@@ -201,13 +201,13 @@ def _rates_conflict(config: Config) -> Iterator[str]:
         if isinstance(rate, bool) or not (isinstance(rate, int | float) and 0 < rate < math.inf):
             yield f"{key}: received {json.dumps(rate)}; accepted: a finite number above 0"
     if len({*rates.values()}) > 1:
-        yield f"{_shown(rates)}: both are the optimizer's rate: leave one of them out"
+        yield f"{_name_settings(rates)}: both are the optimizer's rate: leave one of them out"
     scheduled = {f"lr_schedule.args.{key}": schedule.args[key] for key in RATES if key in schedule.args}
     others = [rate for value in scheduled.values() for rate in (value if isinstance(value, list) else [value])]
     if schedule.name is not None and others and rates and not any(rate in others for rate in rates.values()):
         yield (
-            f"{_shown(rates | scheduled)}: the schedule has its own rate, and the optimizer's would be ignored: give "
-            "the same, or leave one of them out"
+            f"{_name_settings(rates | scheduled)}: the schedule has its own rate, and the optimizer's would be "
+            "ignored: give the same, or leave one of them out"
         )
 
 
@@ -227,7 +227,7 @@ def resize_of_weights(config: Config) -> str | None:
     )
 
 
-def _shown(values: dict[str, Any]) -> str:
+def _name_settings(values: dict[str, Any]) -> str:
     return " and ".join(f"{key} {json.dumps(value)}" for key, value in values.items())
 
 

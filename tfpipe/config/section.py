@@ -16,7 +16,7 @@ def user_path(path: str | os.PathLike[str]) -> Path | str:
 
     Raises ValueError if a variable or a user is not known.
     """
-    text = _expanded(path)
+    text = _expand_variables(path)
     if isinstance(text, str) and "://" in text:
         return text
     try:
@@ -30,7 +30,7 @@ def literal(value: Any) -> Any:
     return str(value).replace("$", "$$") if isinstance(value, str | Path) else value
 
 
-def _expanded(value: Any) -> Any:
+def _expand_variables(value: Any) -> Any:
     """Returns a text with the values of its variables, $NAME or ${NAME}, and $ for $$; anything else as it is.
 
     Raises ValueError if a variable is not set, or is empty, with which the path would be another one.
@@ -59,7 +59,7 @@ class Form(NamedTuple):
 
 
 def _local(value: Any) -> Any:
-    value = _expanded(value)
+    value = _expand_variables(value)
     if isinstance(value, str):
         check_login(value)
     if isinstance(value, str) and "://" in value:
@@ -109,7 +109,7 @@ NETRC = 'put them into ~/.netrc, and set data.remote.options to {"client_kwargs"
 AS_TEXT = PlainSerializer(literal, when_used="json")
 # A URL of any scheme that fsspec has; the package of the scheme may be missing.
 SCHEME = Field(pattern=r"^[a-z][a-z0-9+.-]*://\S+$")
-Url = Annotated[str, SCHEME, BeforeValidator(_expanded), AfterValidator(_without_login), AS_TEXT]
+Url = Annotated[str, SCHEME, BeforeValidator(_expand_variables), AfterValidator(_without_login), AS_TEXT]
 # A relative path is resolved against the config file's folder.
 ConfigPath = Annotated[Path, BeforeValidator(_local), AfterValidator(_beside_config), AS_TEXT]
 Fraction = Annotated[float, Field(gt=0, le=1)]

@@ -55,14 +55,14 @@ class TargetsConfig(Section):
     beside the image. A table has them in the column `source.columns.mask`."""
 
     @property
-    def known(self) -> bool:
+    def needs_boxes(self) -> bool:
         """Whether all boxes that are used have to be known before the first image is read."""
         return self.kind in (*OF_OBJECTS, "mask")
 
     @property
     def test_crop(self) -> str | None:
         """The crop of test data if training has random ones; None for that of data with one label."""
-        return "full" if self.known or self.kind == "none" else None
+        return "full" if self.needs_boxes or self.kind == "none" else None
 
     @property
     def unread(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from tfpipe.config.data_sections import RandomResizedCrop
 from tfpipe.config.section import SIZE, Section, Size
 
 # Seeds of the views after the first are beyond those of configs and of augmentation, so that no two draws are alike.
-APART = 2**41
+SEED_STRIDE = 2**41
 
 
 class View(Section):

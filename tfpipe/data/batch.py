@@ -28,14 +28,14 @@ class Batch(NamedTuple):
     """Seconds in which a thread put the data on a device, a float; () without one."""
 
 
-def joined(data: Any, *extras: Any) -> Any:
+def with_extras(data: Any, *extras: Any) -> Any:
     """Returns `data` with `extras` at its end, as a flat tuple if `data` is a tuple; `data` itself without extras."""
     if not extras:
         return data
     return (*data, *extras) if type(data) is tuple else (data, *extras)
 
 
-def weighed(data: Any, user: str) -> tuple[Any, Any, Any]:
+def split_weights(data: Any, user: str) -> tuple[Any, Any, Any]:
     """Returns images, labels and the samples' weights, None without weights, of a batch's data.
 
     Raises ConfigError, on behalf of `user`, if `data.transform` has returned another structure.
@@ -49,7 +49,7 @@ def weighed(data: Any, user: str) -> tuple[Any, Any, Any]:
     )
 
 
-def transformed(function: Callable[..., Any], name: str, images: Any, *labels: Any) -> Any:
+def apply_transform(function: Callable[..., Any], name: str, images: Any, *labels: Any) -> Any:
     """Returns `function(images, labels)` in graph, checked for what Keras, PyTorch and JAX can take.
 
     `images` are a tensor, or with `data.views` a tuple of tensors; without labels, `function` gets images alone.

@@ -24,7 +24,7 @@ FREE = SPEED | {
     "class_weights", "sample_weights", "test_crop_image_size",
 }  # fmt: skip
 # Values that are not always known, the decisive one first: a contract without them, or with null, is not compared.
-KNOWN_AT_TIMES = ("boxes", "layout")
+OPTIONAL_KEYS = ("boxes", "layout")
 VERSION = "the tables' version"
 # Compared only if both know it: a continuation may read a copy of the tables, or what was packed of their rows.
 IF_BOTH = (VERSION, WHERE)
@@ -72,10 +72,10 @@ def check_ranks(split: Split, gather: Callable[[Any], list[Any]]) -> None:
     check_equal({**shared_settings(split.config), **values}, gather)
 
 
-def breaches(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
+def contract_differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Returns a message for each value in which two contracts differ."""
-    decisive = [name for name in KNOWN_AT_TIMES if then.get(name) and now.get(name)][:1]
-    skipped = {*KNOWN_AT_TIMES} - {*decisive}
+    decisive = [name for name in OPTIONAL_KEYS if then.get(name) and now.get(name)][:1]
+    skipped = {*OPTIONAL_KEYS} - {*decisive}
     skipped |= {name for name in IF_BOTH if not (then.get(name) and now.get(name))}
     names = [name for name in {**then, **now} if name not in skipped]
     return differences(then, now, "then", "now", names)

@@ -42,7 +42,7 @@ def _count_items(split: Split) -> CropCount:
     if gives_one_crop(split):
         return CropCount(catalog.samples, exact=True)
     if isinstance(order, WeightedOrder):
-        return _expected(split, order)
+        return _expected_crops(split, order)
     if not isinstance(order, Mixture):
         return _count(split, range(len(catalog)))
     per_image = [_count(split, part.images).crops / len(part.images) for part in catalog.lists]
@@ -50,7 +50,7 @@ def _count_items(split: Split) -> CropCount:
     return CropCount(round(mean * order.count), exact=False)
 
 
-def _expected(split: Split, order: WeightedOrder) -> CropCount:
+def _expected_crops(split: Split, order: WeightedOrder) -> CropCount:
     """Returns the expected crops of an epoch of weighted images; without known boxes, from the XMLs of some."""
     catalog = split.catalog
     if catalog.boxes is not None:
@@ -145,7 +145,6 @@ def check_share(split: Split) -> None:
 
 
 def _count(split: Split, images: range) -> CropCount:
-    """Counts the crops of `images`, each image visited once."""
     catalog = split.catalog
     if catalog.boxes is not None:
         first, last = np.searchsorted(catalog.boxes.images, [images.start, images.stop])

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tfpipe.config.by_epoch import by_epoch
-from tfpipe.data.batch import Batch, joined
+from tfpipe.data.batch import Batch, with_extras
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.contract import breaches, check_ranks, data_contract
+from tfpipe.data.contract import check_ranks, contract_differences, data_contract
 from tfpipe.data.crop_counts import CropCount, check_share, crops_left, crops_of_a_pass, crops_of_a_sample
 from tfpipe.data.delivery.delivery import UNKNOWN, BatchTimeoutError, Bounds, Delivery, HandOut, Moves, Pass
 from tfpipe.data.delivery.lengths import Lengths
 from tfpipe.data.delivery.opening import Opener, as_dataset
-from tfpipe.data.delivery.taker import AHEAD, on_device
+from tfpipe.data.delivery.taker import ON_DEVICE, on_device
 from tfpipe.data.failures.missing import DroppedLog, DroppedSample
 from tfpipe.data.failures.stalled import describe, pending_files, unreadable_within
 from tfpipe.data.order.progress import Position, Progress
@@ -28,7 +28,7 @@ from tfpipe.data.pipeline import build_batches, stage_names
 from tfpipe.data.runtime.marks import marking
 from tfpipe.data.runtime.meter import Meter
 from tfpipe.data.runtime.shutdown import hold_at_exit
-from tfpipe.data.sources.described import check_numbers, described
+from tfpipe.data.sources.described import check_numbers, config_of_data
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
@@ -94,15 +94,15 @@ class Loader(HandOut):
         """
         check_numbers(timeout_s=timeout_s, max_bad_fraction=max_bad_fraction, steps_per_epoch=steps_per_epoch)
         options = (*inspect.signature(type(self)).parameters, *inspect.signature(Loader).parameters)
-        self.config, source = described(config_or_data, split, keys, options)
+        self.config, source = config_of_data(config_or_data, split, keys, options)
         self.split, self.world = split, (world := world or World.detect())
         settings = self.config.data
-        self.data = load_split(settings, split, world, source) if data is None else data.adapted(settings, world, split)
+        self.data = load_split(settings, split, world, source) if data is None else data.adapt(settings, world, split)
         if self.data.training:
             check_share(self.data)
         self._gather = gather or world.gather
-        self._compared = world.connected
-        if world.connected and data is not None:
+        self._compared = world.is_connected
+        if world.is_connected and data is not None:
             self._compare_ranks()
         self._positions, self._ready, self._named = positions, ready, named
         self._lengths = Lengths(self.data, steps_per_epoch)
@@ -115,7 +115,7 @@ class Loader(HandOut):
         self._delivery = Delivery(self._opener, self._progress, dropped, self.meter)
         self._lock = self._delivery.lock
         if device is not None:
-            self._opener.prepare, self._opener.ahead = lambda *_: on_device(device), AHEAD
+            self._opener.prepare, self._opener.ahead = lambda *_: on_device(device), ON_DEVICE
         hold_at_exit(self._delivery)
 
     @property
@@ -147,7 +147,7 @@ class Loader(HandOut):
     def _take(self, moves: Moves) -> Any:
         try:
             with self._lock:
-                return self._delivery.take(self._finished, moves)
+                return self._delivery.take(self._finish, moves)
         except BatchTimeoutError:
             raise TfpipeError(
                 f"rank {self.world.rank}: no batch within {self._opener.timeout_s:g} s: {self.waits_for()}; "
@@ -220,7 +220,7 @@ class Loader(HandOut):
                     "for labels or sample weights: leave it out, or take the batches by loader.epoch()"
                 )
         with self._lock:
-            spec = self._finished(self._opener.element_spec(self._delivery.built()))
+            spec = self._finish(self._opener.element_spec(self._delivery.wait_for_batches()))
         if self.split == "train":
             steps = {phase.steps for phase in self.schedule.phases}
             length = steps.pop() if len(steps) == 1 else None
@@ -234,12 +234,12 @@ class Loader(HandOut):
             self.close()
         return self._progress.at if self.split == "train" else self._delivery.begin_pass()
 
-    def _finished(self, batch: Batch) -> Any:
+    def _finish(self, batch: Batch) -> Any:
         """Returns a batch as its user gets it."""
         if self._named:
             return batch
         extras = [batch.positions] if self._positions else []
-        return joined(batch.data, *extras, *([batch.ready] if self._ready else []))
+        return with_extras(batch.data, *extras, *([batch.ready] if self._ready else []))
 
     @property
     def step(self) -> int:
@@ -289,7 +289,7 @@ class Loader(HandOut):
         with self._lock:
             at, rest = self._progress.at, self.rest()
             ended = self.split != "train" and (at.is_over or crops_left(self.data, rest) == 0)
-            dropped.look()
+            dropped.find_dropped()
             counts = [*dropped.counts.items()]
         ranks = self._gather((*rest.cursors[rank], at.used.step, at.used.crops, ended, counts))
         if len(ranks) != self.world.size:
@@ -314,14 +314,14 @@ class Loader(HandOut):
         "shard", of another number of ranks.
         """
         loaded, data, size = LoaderState.from_dict(state), self.data.config, self.world.size
-        loaded.check(self.split, size, data, breaches(dict(loaded.contract), data_contract(self.data)))
+        loaded.check(self.split, size, data, contract_differences(dict(loaded.contract), data_contract(self.data)))
         loaded.check_counts(*crops_of_a_sample(self.data), crops_of_a_pass(self.data))
         if loaded.ended:
             self.restart()
             return
         step = loaded.steps(self.world.rank, size, data, self._lengths.schedule_of)
         self._reschedule(step)
-        self._delivery.go_to(loaded.stream.over(size), step, loaded.crops)
+        self._delivery.seek(loaded.stream.over(size), step, loaded.crops)
 
     def rest(self) -> Stream:
         """Returns the stream after the batch that the state is of; the other ranks are where they were at its start."""
@@ -333,10 +333,10 @@ class Loader(HandOut):
         `done`: the epoch there and its steps done, if `step` does not say that, since earlier epochs had other numbers.
         """
         self._reschedule(step, done)
-        self._delivery.go_to(stream or self._progress.start, step)
+        self._delivery.seek(stream or self._progress.start, step)
 
     def _reschedule(self, step: int, done: tuple[int, int] | None = None) -> None:
-        if self.data.config.phased:
+        if self.data.config.has_phases:
             self._lengths.schedule = self.schedule.at(step, done)
 
     def start(self) -> None:
@@ -347,7 +347,7 @@ class Loader(HandOut):
         """
         with self._lock:
             if not self._progress.at.ended:
-                self._delivery.opened()
+                self._delivery.open_taker()
 
     def waits_for(self) -> str:
         """Returns text that names the files of the next batches: those that cannot be read, or else a few of them."""
@@ -360,8 +360,8 @@ class Loader(HandOut):
         Counts the batches used, as the state does: once `commit` is called, up to the last batch committed.
         """
         with self._lock:
-            self._delivery.settle()
-            return self._delivery.dropped.take()
+            self._delivery.confirm_dropped()
+            return self._delivery.dropped.pop_confirmed()
 
     def stats(self) -> dict[str, Any]:
         """Returns this rank's waits and rates, with `ready` also delays, and each stage's work: see Meter.stats.
@@ -370,7 +370,7 @@ class Loader(HandOut):
         as far as they were looked for (every 1,000 batches, and by `dropped`), since the stream began.
         """
         data, taker = self.data.config, self._delivery.taker
-        size = self.schedule.phase_after(self.step)[0].batch_size if data.phased else data.batch_size
+        size = self.schedule.phase_after(self.step)[0].batch_size if data.has_phases else data.batch_size
         counts = {"images": self._progress.at.given.crops, "left_out": self._delivery.dropped.count}
         iterator = None if taker is None else taker.batches.iterator
         return {**self.meter.stats(size, iterator, stage_names(self.data)), **counts}
@@ -383,7 +383,7 @@ class Loader(HandOut):
     def iterator(self) -> Any:
         """The pipeline's own iterator, for its statistics."""
         with self._lock:
-            return self._delivery.built().iterator
+            return self._delivery.wait_for_batches().iterator
 
     def _compare_ranks(self) -> None:
         """Checks that all ranks have the same settings and data; those of a `gather` meet in `state_dict` only."""

@@ -13,16 +13,16 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe.config import Config, DataConfig
-from tfpipe.data.batch import Batch, joined, transformed
+from tfpipe.data.batch import Batch, apply_transform, with_extras
 from tfpipe.data.catalog.locate import Lookup, find_targets
 from tfpipe.data.crop_counts import crops_of_a_sample, gives_one_crop, own_crops
-from tfpipe.data.images.augment import augmented, choose_augment
+from tfpipe.data.images.augment import augment_crops, choose_augment
 from tfpipe.data.images.crops import ALL, Crops, choose_windows, crop_seeds, from_first
 from tfpipe.data.images.decode import MOST_OF_A_CALL, NATIVE_IMAGES, Cuts, Decoder, EncodedImages, choose_decoder
 from tfpipe.data.images.floats import to_floats
-from tfpipe.data.images.mix import mixed
+from tfpipe.data.images.mix import mix_batch
 from tfpipe.data.images.parts import Plan, Write, write_in_parts
-from tfpipe.data.images.windows import flipped
+from tfpipe.data.images.windows import draw_flips
 from tfpipe.data.order.stream import WHOLE, BlockRange, SampleRef, Stream
 from tfpipe.data.runtime.autotune import STAGES
 from tfpipe.data.runtime.clock import now_s
@@ -31,7 +31,7 @@ from tfpipe.data.runtime.parallelism import calls_at_once, options, thread_budge
 from tfpipe.data.runtime.samples import sample_blocks
 from tfpipe.data.runtime.shutdown import close_at_exit
 from tfpipe.data.runtime.stage import refuse_endless, skip_failed_elements, stage
-from tfpipe.data.service.client import served
+from tfpipe.data.service.client import serve_crops
 from tfpipe.data.service.workers import open_workers
 from tfpipe.data.sources.reading import Encoded, EntryPoints
 from tfpipe.data.sources.registry import load_split
@@ -81,7 +81,7 @@ def build_dataset(
         ValueError: `resume` is for another number of ranks.
     """
     loaded, crops = _batched_crops(config.data, split, world, resume, data)
-    return _delivered(finish(crops, config.data, with_positions), loaded, resume, with_ready)
+    return _deliver(finish(crops, config.data, with_positions), loaded, resume, with_ready)
 
 
 def build_batches(
@@ -94,8 +94,8 @@ def build_batches(
 ) -> tf.data.Dataset:
     """Builds the dataset of `Batch`: as build_dataset, but with the parts of a batch by name."""
     loaded, crops = _batched_crops(config.data, split, world, resume, data)
-    dataset = crops.map(partial(_finished, config=config.data), name="finish")
-    return _delivered(dataset, loaded, resume, with_ready)
+    dataset = crops.map(partial(_finish, config=config.data), name="finish")
+    return _deliver(dataset, loaded, resume, with_ready)
 
 
 def _batched_crops(
@@ -104,8 +104,8 @@ def _batched_crops(
     """Builds the dataset of `Crops` of a batch each: from the list to batches, of this process or its workers."""
     # Workers first: exit handlers run in reverse order, and iterators must be closed while workers still run.
     workers = None if config.service is None else open_workers(config.service)
-    data = load_split(config, name, world) if loaded is None else loaded.adapted(config, world, name)
-    if data.config.phased:
+    data = load_split(config, name, world) if loaded is None else loaded.adapt(config, world, name)
+    if data.config.has_phases:
         raise ConfigError(
             "data.crop_image_size or data.batch_size changes with the epochs, and a dataset has one size: take the "
             "batches from tfpipe.Loader, or those of an epoch with config.at(epoch)"
@@ -117,12 +117,12 @@ def _batched_crops(
     if workers is None:
         dataset = load(data, stream)
     else:
-        dataset = served(partial(load, stream=stream), workers, data)
+        dataset = serve_crops(partial(load, stream=stream), workers, data)
     # Rebatch copies each crop once; unbatch and batch would copy it twice.
     return data, mix(target(dataset.rebatch(data.config.batch_size, drop_remainder=data.training), data), data)
 
 
-def _delivered(dataset: tf.data.Dataset, data: Split, resume: Stream | None, with_ready: bool) -> tf.data.Dataset:
+def _deliver(dataset: tf.data.Dataset, data: Split, resume: Stream | None, with_ready: bool) -> tf.data.Dataset:
     """Adds the last stages, the number of batches if it is known, and the options."""
     config = data.config
     dataset = transform(dataset, config)
@@ -179,7 +179,9 @@ def gather(data: Split, crops: StoredCrops, stream: Stream) -> tf.data.Dataset:
 def _visits(data: Split, stream: Stream, look_up: LookUp, part: BlockRange = WHOLE) -> tf.data.Dataset:
     size = data.world.size
     if stream.size != size:
-        raise ValueError(f"the stream is of {counted(stream.size, 'rank')}, not {size}: take stream.over({size})")
+        raise ValueError(
+            f"the stream has {counted(stream.size, 'rank')}, and the world {size}: use stream.over({size})"
+        )
     end = None if data.training else data.order.count
     return sample_blocks(stream, data.order, data.world, end, look_up, part)
 
@@ -243,7 +245,7 @@ def _plan(data: Split, decoder: Decoder) -> Callable[[Encoded], Plan]:
 
     def flips_of(visit: SampleRef, owners: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
         positions = tf.gather(visit.position, owners)
-        drawn = [flipped(crop_seeds(2 * view.seed + 1, positions, numbers)) for view in config.by_view]
+        drawn = [draw_flips(crop_seeds(2 * view.seed + 1, positions, numbers)) for view in config.by_view]
         return tf.stack([one & each for one, each in zip(drawn, flip, strict=True)], 1) if config.views else drawn[0]
 
     @stage("crop")
@@ -273,7 +275,7 @@ def _write(data: Split, decoder: Decoder) -> Write:
     def write(plan: Plan, span: Any) -> Crops:
         with tf.name_scope("decode"):
             pixels = decoder.write(plan.crops.images, span, plan.cuts)
-        return plan.crops._replace(images=augmented(pixels, plan.crops.positions, span, augment))
+        return plan.crops._replace(images=augment_crops(pixels, plan.crops.positions, span, augment))
 
     return write
 
@@ -306,8 +308,8 @@ def mix(dataset: tf.data.Dataset, data: Split) -> tf.data.Dataset:
             f"data.mix makes shares of classes, and {data.catalog.display_name} has one, "
             f'"{data.classes[0]}": set data.mix to null'
         )
-    mix_batch = partial(mixed, mix=config.mix, seed=config.seed, classes=data.outputs)
-    return dataset.map(stage("mix")(mix_batch), name="mix")
+    mix = partial(mix_batch, mix=config.mix, seed=config.seed, classes=data.outputs)
+    return dataset.map(stage("mix")(mix), name="mix")
 
 
 def _mixes(data: Split) -> bool:
@@ -318,14 +320,14 @@ def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -
     """Converts batched `Crops` to tuples (images[, labels][, positions]), with images of `data.dtype`."""
 
     def flat(crops: Crops) -> tuple[tf.Tensor, ...]:
-        batch = _finished(crops, config)
+        batch = _finish(crops, config)
         return (*batch.data, batch.positions) if with_positions else batch.data
 
     return dataset.map(tf.autograph.experimental.do_not_convert(flat), name="finish")
 
 
 @stage("finish")
-def _finished(crops: Crops, config: DataConfig) -> Batch:
+def _finish(crops: Crops, config: DataConfig) -> Batch:
     images, labels, positions, *_ = crops
     if config.dtype != "uint8":
         images = tf.nest.map_structure(partial(to_floats, config=config), images)
@@ -342,9 +344,9 @@ def transform(dataset: tf.data.Dataset, config: DataConfig) -> tf.data.Dataset:
     name, function = config.transform, load_function(config.transform, "data.transform")
     refused: list[ConfigError] = []
 
-    def checked(*data: Any) -> Any:
+    def apply(*data: Any) -> Any:
         try:
-            return transformed(function, name, *data)
+            return apply_transform(function, name, *data)
         except ConfigError as error:
             refused.append(error)
             raise
@@ -352,9 +354,9 @@ def transform(dataset: tf.data.Dataset, config: DataConfig) -> tf.data.Dataset:
     def transform_batch(*element: Any) -> Any:
         with tf.name_scope("transform"):
             if isinstance(element[0], Batch):
-                return element[0]._replace(data=checked(*element[0].data))
+                return element[0]._replace(data=apply(*element[0].data))
             parts = 1 + (config.targets.kind != "none" or any(isinstance(part, dict) for part in element))
-            return joined(checked(*element[:parts]), *element[parts:])
+            return with_extras(apply(*element[:parts]), *element[parts:])
 
     try:
         return dataset.map(transform_batch, num_parallel_calls=tf.data.AUTOTUNE, name="transform")

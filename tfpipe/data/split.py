@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from tfpipe.collectives.agreement import named
+from tfpipe.collectives.agreement import name_ranks
 from tfpipe.config import DataConfig, Parallel
 from tfpipe.config.targets import OF_OBJECTS
 from tfpipe.data.annotations.formats import parse_annotation
@@ -20,7 +20,7 @@ from tfpipe.data.catalog.entries import find_entries
 from tfpipe.data.catalog.layout import Storage
 from tfpipe.data.catalog.table import StoredTable
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.catalog.weights import sample_weights, weighted
+from tfpipe.data.catalog.weights import sample_weights, with_weights
 from tfpipe.data.order.mixture import Mixture
 from tfpipe.data.order.permutation import Order
 from tfpipe.data.order.stream import SampleRef, Stream
@@ -114,23 +114,23 @@ class Split(ABC):
         """Advice about an image that cannot be used."""
         return LISTED if self.config.source is None else REPAIR
 
-    def weighted(self) -> "Self":
+    def with_weights(self) -> "Self":
         """Returns this split with the weights of `data.sample_weights`; raises ConfigError if they cannot be used."""
         path = self.config.sample_weights if self.training else None
-        return self if path is None else replace(self, catalog=weighted(self.catalog, path))
+        return self if path is None else replace(self, catalog=with_weights(self.catalog, path))
 
     def visits(self, stream: Stream, count: int) -> SampleRef:
         """Returns the first `count` samples of `stream` that this rank visits, fields int64 [count]."""
         return stream.visits(self.order, self.world, count)
 
-    def adapted(self, config: DataConfig, world: World, name: str | None = None) -> "Self":
+    def adapt(self, config: DataConfig, world: World, name: str | None = None) -> "Self":
         """Returns this split for another config or rank; itself, with its order, if it has these.
 
         Raises ConfigError if the config says to load something else, its order included, or the split `name`.
         """
         split, before = self.catalog.split, self.config
         config = config.for_split(split)
-        if World.checked(world) == self.world and config is before and name in (None, split):
+        if World.require(world) == self.world and config is before and name in (None, split):
             return self
         free = {f"data.{key}" for key in READING | (PIXELS if self.stores == "images" else set())}
         then, now = (leaves({"data": each.model_dump(mode="json")}, free) for each in (before, config))
@@ -211,7 +211,7 @@ class Split(ABC):
         from tfpipe.data.runtime.op_errors import reason
 
         masks = [] if self.catalog.masks is None else [self.catalog.masks[item]]
-        annotations = masks if self.storage is None else self.catalog.opened(item)[1:]
+        annotations = masks if self.storage is None else self.catalog.files_of(item)[1:]
         failure = next(filter(None, (self._explain_annotation(path, reason(error)) for path in annotations)), None)
         try:
             contents = self.image(item)
@@ -279,7 +279,7 @@ def check_order(split: Split) -> None:
         keys = [f"data.{key}" for key in ("class_weights", "sample_weights") if getattr(split.config, key) is not None]
         raise ConfigError(
             f"{split.catalog.display_name}: {' and '.join(keys) or 'its weights'} are 0 for all samples that "
-            f'data.scope "shard" gives to {named(idle)}: set it to "global", or use other weights or ranks'
+            f'data.scope "shard" gives to {name_ranks(idle)}: set it to "global", or use other weights or ranks'
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.data.batch import joined
+from tfpipe.data.batch import with_extras
 from tfpipe.data.delivery.taker import Prepare
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.loader import Loader
@@ -22,7 +22,7 @@ Gather = Callable[[Any], list[Any]]
 OF_TENSORFLOW = ("ready", "named", "marks")
 
 
-class Prepared(NamedTuple):
+class ReadyBatch(NamedTuple):
     """A batch as another framework's arrays, which may still be on their way to a device."""
 
     data: Any  # the structure of Batch.data, of arrays
@@ -64,13 +64,13 @@ class AheadLoader(Loader):
     def _prepare_ahead(self, prepare: Callable[[Batches, int | None], Prepare], ahead: int) -> None:
         """Lets the thread prepare `Batch`es, `ahead` of them before they are asked for.
 
-        `prepare` returns a function that makes `Prepared` of them, and must not refer to this Loader, so that one that
-        is dropped ends its thread. It is given the number of batches if that is the same for all ranks, otherwise None.
+        `prepare` returns a function that makes `ReadyBatch` of them, and must not refer to this Loader, so that one
+        that is dropped ends its thread. It is given the number of batches if that is the same for all ranks, else None.
         """
         self._opener.prepare, self._opener.ahead = prepare, ahead
 
     @abstractmethod
-    def _used(self, batch: Prepared) -> tuple[Any, Any]:
+    def _for_user(self, batch: ReadyBatch) -> tuple[Any, Any]:
         """Returns data and positions of a batch, as its user gets them."""
 
     @property
@@ -81,9 +81,9 @@ class AheadLoader(Loader):
             "tfpipe.load or tfpipe.Loader, whose dataset() Keras takes with each of its backends"
         )
 
-    def _finished(self, batch: Any) -> Any:
-        data, positions = self._used(batch)
-        return joined(data, positions) if self._positions else data
+    def _finish(self, batch: Any) -> Any:
+        data, positions = self._for_user(batch)
+        return with_extras(data, positions) if self._positions else data
 
 
 def leave_gpus() -> None:

@@ -21,7 +21,7 @@ from tfpipe.data.delivery.taker import Prepare
 from tfpipe.data.failures.batches import Batches
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, counted
-from tfpipe.interop.ahead import AheadLoader, Prepared, Processes
+from tfpipe.interop.ahead import AheadLoader, Processes, ReadyBatch
 
 BATCHES_AHEAD = 2
 # The label of what only fills up a batch.
@@ -74,7 +74,7 @@ class Loader(AheadLoader):
         place = device if sharding is None else sharding
         self._prepare_ahead(partial(_preparer, place, self.data.config.batch_size), BATCHES_AHEAD)
 
-    def _used(self, batch: Prepared) -> tuple[Any, Any]:
+    def _for_user(self, batch: ReadyBatch) -> tuple[Any, Any]:
         return batch.data, batch.positions
 
 
@@ -83,7 +83,7 @@ def _preparer(place: Place, rows: int, batches: Batches, count: int | None) -> P
         return partial(map, partial(_prepare, place, None))
     prepared, spec = partial(map, partial(_prepare, place, rows)), batches.element_spec
     empty = tf.nest.map_structure(lambda part: tf.zeros([0, *[n or 0 for n in part.shape[1:]]], part.dtype), spec)
-    return lambda batches: prepared(_filled(batches, count, empty))
+    return lambda batches: prepared(_pad_with_empty(batches, count, empty))
 
 
 def _check_ranks(loader: Loader) -> None:
@@ -100,7 +100,7 @@ def _check_ranks(loader: Loader) -> None:
         raise ConfigError(f"rank {counts.index(0)} has no test data, of {counted(len(loader.catalog), 'image')}")
 
 
-def _filled(batches: Iterator[Batch], count: int, empty: Batch) -> Iterator[Batch]:
+def _pad_with_empty(batches: Iterator[Batch], count: int, empty: Batch) -> Iterator[Batch]:
     """Yields batches and, once they end, empty ones until there are `count`."""
     for batch in batches:
         yield batch
@@ -109,7 +109,7 @@ def _filled(batches: Iterator[Batch], count: int, empty: Batch) -> Iterator[Batc
         yield empty
 
 
-def _prepare(place: Place, rows: int | None, batch: Batch) -> Prepared:
+def _prepare(place: Place, rows: int | None, batch: Batch) -> ReadyBatch:
     """Puts the arrays of a batch on their devices, filled up to `rows` rows."""
     data = tf.nest.map_structure(_array, batch.data)
     if rows is not None and (missing := rows - len(batch.positions)):
@@ -119,7 +119,7 @@ def _prepare(place: Place, rows: int | None, batch: Batch) -> Prepared:
     else:
         put = partial(jax.device_put, device=place)
     arrays = jax.tree.map(lambda part: part if part.dtype.kind == "U" else put(part), data)
-    return Prepared(arrays, np.asarray(batch.positions))
+    return ReadyBatch(arrays, np.asarray(batch.positions))
 
 
 def _array(part: tf.Tensor) -> np.ndarray:

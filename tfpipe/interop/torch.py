@@ -25,7 +25,7 @@ from tfpipe.data.delivery.taker import Prepare  # noqa: E402
 from tfpipe.data.runtime.shutdown import close_at_exit  # noqa: E402
 from tfpipe.distributed import World  # noqa: E402
 from tfpipe.errors import ConfigError  # noqa: E402
-from tfpipe.interop.ahead import AheadLoader, Prepared, Processes, leave_gpus  # noqa: E402
+from tfpipe.interop.ahead import AheadLoader, Processes, ReadyBatch, leave_gpus  # noqa: E402
 from tfpipe.util.tensorflow_api import shareable  # noqa: E402
 
 WORKERS = (
@@ -84,7 +84,7 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
     def __reduce__(self) -> NoReturn:
         raise ConfigError(WORKERS)
 
-    def _used(self, batch: Prepared) -> tuple[Any, torch.Tensor]:
+    def _for_user(self, batch: ReadyBatch) -> tuple[Any, torch.Tensor]:
         if batch.arrived is not None:
             used_by = torch.cuda.current_stream(self._device)
             used_by.wait_event(batch.arrived)
@@ -182,14 +182,14 @@ def _tensor(part: tf.Tensor, channels_first: bool) -> Any:
     return tensor if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor.to(torch.int64)
 
 
-def _prepare(channels_first: bool, device: torch.device, stream: torch.cuda.Stream | None, batch: Batch) -> Prepared:
+def _prepare(channels_first: bool, device: torch.device, stream: torch.cuda.Stream | None, batch: Batch) -> ReadyBatch:
     data = _structure(batch.data, channels_first)
     if stream is None:
-        return Prepared(_each(lambda tensor: tensor.to(device), data), batch.positions.numpy())
+        return ReadyBatch(_each(lambda tensor: tensor.to(device), data), batch.positions.numpy())
     with torch.cuda.stream(stream):
         # Only from pinned memory does a copy run at the same time as the computation.
         moved = _each(lambda tensor: tensor.pin_memory().to(device, non_blocking=True), data)
-        return Prepared(moved, batch.positions.numpy(), stream.record_event())
+        return ReadyBatch(moved, batch.positions.numpy(), stream.record_event())
 
 
 def _structure(data: Any, channels_first: bool) -> Any:

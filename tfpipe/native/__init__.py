@@ -112,20 +112,20 @@ class Core:
 
         Raises MemoryError.
         """
-        return self._written(self._library.tfpipe_find_entries, jpeg, every)
+        return self._fill(self._library.tfpipe_find_entries, jpeg, every)
 
     def store(self, jpeg: bytes) -> bytes:
         """Returns a JPEG's coefficients (codec/stored.c), of which the decoder takes crops without reading codes.
 
         b"" for what the decoder refuses. Raises MemoryError.
         """
-        return self._written(self._library.tfpipe_store, jpeg)
+        return self._fill(self._library.tfpipe_store, jpeg)
 
     def unstore(self, stored: bytes) -> bytes:
         """Returns a JPEG of the same coefficients as `stored`; b"" if that is damaged. Raises MemoryError."""
-        return self._written(self._library.tfpipe_unstore, stored)
+        return self._fill(self._library.tfpipe_unstore, stored)
 
-    def _written(self, function: Callable[..., int], source: bytes, *arguments: int) -> bytes:
+    def _fill(self, function: Callable[..., int], source: bytes, *arguments: int) -> bytes:
         """Calls a function that writes up to as many bytes as there is room for, and says how many it needs."""
         size, scratch = max(OUTPUT_BYTES, 2 * len(source)), self._library.tfpipe_scratch_take()
         try:
@@ -163,7 +163,7 @@ class Core:
         if self._library.tfpipe_native_copy(addresses.ctypes.data, mirror, count, *crops.shape[1:], crops.ctypes.data):
             raise MemoryError("no memory to mirror crops")
 
-    def unturned(self) -> bool:
+    def pop_unturned(self) -> bool:
         """Returns whether a JPEG was decoded, since this was last asked, that EXIF turns and `data.exif` does not."""
         return bool(self._library.tfpipe_unturned())
 
@@ -174,7 +174,7 @@ class Core:
         if self._library.tfpipe_record_start(capacity):
             raise MemoryError(f"no memory to record {capacity} events of {self.event.itemsize} bytes")
 
-    def recorded(self) -> np.ndarray:
+    def end_recording(self) -> np.ndarray:
         """Ends recording; returns the events (`event` [n]) in their order."""
         events = np.empty(self._library.tfpipe_record_stop(), self.event)
         self._library.tfpipe_record_take(events.ctypes.data)
@@ -258,7 +258,7 @@ def core() -> Core:
 @functools.cache
 def native() -> Native:
     """Returns the whole library. Raises ConfigError as `core` does, and if TensorFlow does not take its ops."""
-    library, file = _library(), _built(OPS)
+    library, file = _library(), _library_path(OPS)
     import tensorflow as tf
 
     from tfpipe.util.tensorflow_api import make_symbols_global
@@ -284,7 +284,7 @@ def decoder_name() -> str:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    file = _built(CORE)
+    file = _library_path(CORE)
     try:
         library = load_for_all(str(file))  # the ops use it
         version = library.tfpipe_native_version()
@@ -294,7 +294,7 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-def _built(name: str) -> Path:
+def _library_path(name: str) -> Path:
     """Returns the path of a library that setup.py builds. Raises ConfigError if it is not there."""
     file = next(Path(__file__).parent.glob(name), None)
     if file is None:

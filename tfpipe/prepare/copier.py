@@ -70,7 +70,7 @@ class Staging(NamedTuple):
                 f"{self.out}: {needs} {size / 1e9:.3g} GB, of {free / 1e9:.3g} GB free{spare}; use a larger disk{share}"
             )
 
-    def run(self, prepare: Callable[[], None], copy: Callable[[], "Copied"], finish: Callable[[], None]) -> "Copied":
+    def run(self, prepare: Callable[[], None], copy: Callable[[], "Copies"], finish: Callable[[], None]) -> "Copies":
         """Runs `prepare` and `finish` on one rank of each node, and between them `copy` on all.
 
         `finish` writes what says that the copy is complete. Raises an error of one rank on all of them: ConfigError if
@@ -87,14 +87,14 @@ class Staging(NamedTuple):
             if leads:
                 prepare()
 
-        def work() -> Copied:
+        def work() -> Copies:
             done = copy()
             shutil.rmtree(self.scratch)
             return done
 
         with ExitStack() as locks:
             self.world.on_all(writing(self.out)(start))
-            copied = functools.reduce(Copied.plus, self.world.on_all(writing(self.out)(work)))
+            copied = functools.reduce(Copies.plus, self.world.on_all(writing(self.out)(work)))
             if copied.errors:
                 least = "at least " if len(copied.errors) >= MAX_ERRORS else ""
                 count = counted(len(copied.errors), "file")
@@ -104,7 +104,7 @@ class Staging(NamedTuple):
         return copied
 
 
-class Copied(NamedTuple):
+class Copies(NamedTuple):
     """Statistics of copying."""
 
     files: int = 0  # number of files copied now
@@ -112,27 +112,27 @@ class Copied(NamedTuple):
     bytes: int = 0
     errors: tuple[str, ...] = ()
 
-    def plus(self, other: "Copied") -> "Copied":
+    def plus(self, other: "Copies") -> "Copies":
         """Returns the sum of both."""
-        return Copied(*map(operator.add, self, other))
+        return Copies(*map(operator.add, self, other))
 
 
-class Staged(NamedTuple):
+class StageResult(NamedTuple):
     """Result of staging, over all ranks."""
 
-    copied: Copied
+    copied: Copies
     overrides: list[str]  # arguments KEY=VALUE for --set, with which a config trains from the copy
 
 
 def copy_all(
-    work: Callable[[T], Copied], tasks: Iterable[T], threads: int, shown: Callable[[Iterator[Copied]], Iterable[Copied]]
-) -> Copied:
+    work: Callable[[T], Copies], tasks: Iterable[T], threads: int, shown: Callable[[Iterator[Copies]], Iterable[Copies]]
+) -> Copies:
     """Runs `work` on each task in threads; returns the sum, that of the first tasks if there are MAX_ERRORS errors.
 
     `shown` reports the progress.
     """
     with ThreadPoolExecutor(threads) as pool:
-        for done in accumulate(shown(in_order(pool, work, tasks, 2 * threads)), Copied.plus, initial=Copied()):
+        for done in accumulate(shown(in_order(pool, work, tasks, 2 * threads)), Copies.plus, initial=Copies()):
             if len(done.errors) >= MAX_ERRORS:
                 break
     return done
@@ -149,15 +149,15 @@ class Copier:
         self._scratch = scratch
         self.threads = SCAN_THREADS if remote is None else 2 * -(-remote.concurrency // TOGETHER)
 
-    def copy(self, files: list[File]) -> Copied:
+    def copy(self, files: list[File]) -> Copies:
         """Copies the files that are not there as their sources are now; returns errors instead of raising them."""
         existing = [file for file in files if os.path.exists(file.target)]
         stamps = dict(zip(existing, self.stamps([file.source for file in existing]), strict=True))
         outdated = [file for file in files if file not in stamps or not self._is_copy(file.target, stamps[file])]
         sources = [file.source for file in outdated]
         contents = [None] * len(outdated) if self._fetcher is None else self._fetcher.fetch(sources)
-        there = Copied(there=len(files) - len(outdated))
-        return functools.reduce(Copied.plus, map(self._put, outdated, contents), there)
+        there = Copies(there=len(files) - len(outdated))
+        return functools.reduce(Copies.plus, map(self._put, outdated, contents), there)
 
     def stamps(self, sources: Sequence[str]) -> Sequence[Stamp | FetchError]:
         """Returns each file's stamp, as far as the server of a URL states it, or the error."""
@@ -172,12 +172,12 @@ class Copier:
             return stamp(path) == source
         return isinstance(source, Stamp) and source.size in (None, stamp(path).size)
 
-    def _put(self, file: File, contents: bytes | FetchError | None) -> Copied:
+    def _put(self, file: File, contents: bytes | FetchError | None) -> Copies:
         """Writes a file, unless it is optional and does not exist; returns an error instead of raising it."""
         if isinstance(contents, FetchError):
-            return Copied(errors=(str(contents),))
+            return Copies(errors=(str(contents),))
         if contents is None and self._fetcher is not None:
-            return Copied()
+            return Copies()
         try:
             with atomic_write(Path(file.target), scratch=self._scratch) as partial:
                 if contents is None:
@@ -187,6 +187,6 @@ class Copier:
                 else:
                     partial.write_bytes(contents)
                 os.makedirs(os.path.dirname(file.target), exist_ok=True)
-                return Copied(files=1, bytes=partial.stat().st_size)
+                return Copies(files=1, bytes=partial.stat().st_size)
         except OSError as error:
-            return Copied(errors=(f"cannot copy {file.source} to {file.target}: {error.strerror}",))
+            return Copies(errors=(f"cannot copy {file.source} to {file.target}: {error.strerror}",))

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
 from tfpipe.config.targets import UNCLASSED
-from tfpipe.data.annotations.cleaning import Annotated
+from tfpipe.data.annotations.cleaning import ImageObjects
 from tfpipe.data.annotations.formats import FORMATS
 from tfpipe.data.catalog.box_tables import BoxTable, read_box_table
 from tfpipe.data.catalog.class_folders import SCAN_THREADS
@@ -161,7 +161,7 @@ def images_of(split: Split, table: BoxTable | None, items: range) -> Images:
     paths = [catalog.paths.folders[number] + name for number, name in zip(numbers, names, strict=True)]
     if table is not None:
         low, high = np.searchsorted(table.images, [items.start, items.stop])
-        objects = Annotated(table.images[low:high] - items.start, table.boxes[low:high], table.classes[low:high])
+        objects = ImageObjects(table.images[low:high] - items.start, table.boxes[low:high], table.classes[low:high])
         return Images(paths, [""] * len(paths), catalog.labels[part], objects, table.relative, remote, turn=turn)
     suffix = FORMATS[catalog.annotation_format].suffix
     annotations = [

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from tfpipe.config import Remote
-from tfpipe.data.annotations.cleaning import Annotated, class_numbers, is_stated, odd_objects, sizes_of, targets
+from tfpipe.data.annotations.cleaning import ImageObjects, class_numbers, is_stated, odd_objects, sizes_of, targets
 from tfpipe.data.annotations.formats import FORMATS, parse_annotation
 from tfpipe.data.annotations.objects import NOTHING, Objects
 from tfpipe.data.catalog.index import ODD, SCHEMA, STAMPS, box_columns, lists_of
@@ -22,7 +22,7 @@ class Images(NamedTuple):
     paths: list[str]
     annotations: list[str]  # paths of their XMLs; "" for an image without one
     labels: np.ndarray  # int32 [n]: class numbers, or BY_OBJECT
-    objects: Annotated | None = None  # their objects from a box file; None to read the XMLs
+    objects: ImageObjects | None = None  # their objects from a box file; None to read the XMLs
     relative: bool = False  # True if the boxes in `known` are relative to the images' sizes instead of in pixels
     remote: Remote | None = None  # options for fetching them if the paths are URLs; None for files
     form: str = "voc"  # format of the annotations
@@ -94,11 +94,11 @@ def _fetch_rows(images: Images, remote: Remote, classes: dict[str, int]) -> Inde
     content, errors = RawAnnotations(), []
     for path, header, annotation, text in zip(images.paths, headers, images.annotations, texts, strict=True):
         try:
-            header = (header or pillow_header(BytesIO(_fetched(next(contents))), path)).turned(images.turn)
+            header = (header or pillow_header(BytesIO(_check_fetched(next(contents))), path)).turned(images.turn)
             content.add_header(header)
             xml = NOTHING
             if text is not None:
-                xml = parse_annotation(_fetched(text), annotation, images.form, len(classes))
+                xml = parse_annotation(_check_fetched(text), annotation, images.form, len(classes))
                 check_turned(xml.size, header[:2], annotation, header.orientation > 4)
             content.add_objects(xml)
         except (FetchError, OSError, ValueError) as error:
@@ -109,7 +109,7 @@ def _fetch_rows(images: Images, remote: Remote, classes: dict[str, int]) -> Inde
     return IndexRows(tabulate(images._replace(annotations=existing), content, classes), [])
 
 
-def _fetched(contents: bytes | FetchError | None) -> bytes:
+def _check_fetched(contents: bytes | FetchError | None) -> bytes:
     if isinstance(contents, FetchError):
         raise contents
     return contents or b""
@@ -125,7 +125,7 @@ def tabulate(images: Images, content: RawAnnotations, classes: dict[str, int]) -
     if images.objects is None:
         owners = np.repeat(np.arange(len(real)), np.array(content.counts, np.int64))
         edges = np.array(content.edges, np.float32).reshape(-1, 4)
-        objects = Annotated(owners, edges, class_numbers(content.names, classes))
+        objects = ImageObjects(owners, edges, class_numbers(content.names, classes))
         stated = np.array(content.sizes, np.float32).reshape(-1, 2)
         sizes = sizes_of(stated, real.__getitem__)
         annotated = np.array([path != "" for path in images.annotations])

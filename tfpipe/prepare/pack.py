@@ -316,7 +316,7 @@ def _check_config(config: DataConfig, split: str, kind: Kind) -> None:
 def plan_work(config: DataConfig, split: str, folder: Path, plan: PackPlan, world: World) -> Work:
     """Loads the catalog, with boxes if needed, and divides the packing order into shards."""
     original = {"crop": "boxes", "test_crop": "boxes"} if plan.kind in WHOLE else {}
-    if plan.kind not in WHOLE and config.for_split(split).phased:
+    if plan.kind not in WHOLE and config.for_split(split).has_phases:
         raise ConfigError(
             f"packed {'pixels' if plan.kind == 'raw' else 'crops'} have one size, and data.crop_image_size or "
             "data.batch_size changes with the epochs: pack whole images (--kind original or coefficients), or set one "

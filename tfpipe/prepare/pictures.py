@@ -23,7 +23,7 @@ from tfpipe.data.pipeline import crop, read
 from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.op_errors import as_os_error, reason
 from tfpipe.data.runtime.parallelism import calls_at_once, options
-from tfpipe.data.sources.packed.examples import HEAD, TAIL, Example, serialized
+from tfpipe.data.sources.packed.examples import HEAD, TAIL, Example, serialize
 from tfpipe.data.sources.packed.shards import WHOLE, Kind
 from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
@@ -70,7 +70,7 @@ def pictures(split: Split, places: np.ndarray, jpeg: dict[str, Any] | None, kind
     else:
         dataset = images.map(lambda file: (file.visit.position, file.label, file.jpeg)).batch(FILES_PER_BATCH)
         if kind == "coefficients":
-            dataset = dataset.map(_stored, num_parallel_calls=decoding)
+            dataset = dataset.map(_store_coefficients, num_parallel_calls=decoding)
     reached = int(places[0])
     try:
         for batch in Cancellable(dataset.prefetch(BATCHES_AHEAD).with_options(options(split.config, split.world))):
@@ -89,7 +89,7 @@ def pictures(split: Split, places: np.ndarray, jpeg: dict[str, Any] | None, kind
         raise ConfigError(f"cannot pack {split.catalog.split} data: {reason(error)}") from error
 
 
-def _stored(at: tf.Tensor, labels: tf.Tensor, files: tf.Tensor) -> tuple[tf.Tensor, ...]:
+def _store_coefficients(at: tf.Tensor, labels: tf.Tensor, files: tf.Tensor) -> tuple[tf.Tensor, ...]:
     """Replaces JPEGs by their coefficients; files that the decoder in C refuses stay as they are."""
 
     def store(batch: np.ndarray) -> np.ndarray:
@@ -127,7 +127,7 @@ def tfrecords(path: Path, example: Callable[[Picture], Example]) -> Iterator[Add
 
         def add(picture: Picture) -> tuple[int, int]:
             nonlocal end
-            data = serialized(example(picture))
+            data = serialize(example(picture))
             start = end + HEAD + data.index(picture.contents)
             writer.write(data)
             end += HEAD + len(data) + TAIL

@@ -27,13 +27,13 @@ from tfpipe.data.catalog.load import reads_boxes
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.order.permutation import evenly_spaced
 from tfpipe.data.sources.packed.manifest import Manifest, manifest_name
-from tfpipe.data.sources.packed.source import Packed
+from tfpipe.data.sources.packed.source import PackedSource
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, counted
-from tfpipe.prepare.copier import TOGETHER, Copied, Copier, File, Share, Staged, Staging, copy_all
+from tfpipe.prepare.copier import TOGETHER, Copier, Copies, File, Share, StageResult, Staging, copy_all
 from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.files import Stamp
 from tfpipe.util.progress import progress
@@ -68,7 +68,7 @@ class StagePlan:
             yield File(source, target_of(out, source))
 
 
-def stage(config: DataConfig, splits: list[str], out: Path, world: World, share: Share | None = None) -> Staged:
+def stage(config: DataConfig, splits: list[str], out: Path, world: World, share: Share | None = None) -> StageResult:
     """Copies the files that training reads to `out`; skips those that are there with the right size and time.
 
     With several ranks, copies to a disk of each node. With `data.scope` "shard", a node gets the images of its ranks in
@@ -86,7 +86,7 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
     source.check("test" in splits)
     if config.targets.kind == "mask":
         raise ConfigError('tfpipe stage copies no masks, and data.targets is "mask": copy the folders of both yourself')
-    if isinstance(source, Packed):
+    if isinstance(source, PackedSource):
         return _stage_packed(source.folder, splits, staging)
     config = config.model_copy(update={"cache": None, "remote": config.remote.model_copy(update={"cache": None})})
     plans = {split: _plan(config, split, out, world, share) for split in splits}
@@ -97,14 +97,14 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
             "the copies: stage them one at a time, with --split train and --split test"
         )
 
-    def copy() -> Copied:
-        return functools.reduce(Copied.plus, (_copy(plan, staging) for plan in plans.values()))
+    def copy() -> Copies:
+        return functools.reduce(Copies.plus, (_copy(plan, staging) for plan in plans.values()))
 
     def finish() -> None:
         for split, plan in plans.items():
             _write_lists(config, split, plan, out)
 
-    return Staged(staging.run(lambda: None, copy, finish), _overrides(config, plans, out))
+    return StageResult(staging.run(lambda: None, copy, finish), _overrides(config, plans, out))
 
 
 def target_of(out: Path, source: str) -> str:
@@ -147,7 +147,7 @@ def _plan(config: DataConfig, split: str, out: Path, world: World, share: Share 
     return StagePlan(loaded, paths, images, annotated[annotated % node.size == node.rank])
 
 
-def _copy(plan: StagePlan, staging: Staging) -> Copied:
+def _copy(plan: StagePlan, staging: Staging) -> Copies:
     """Copies the files of a plan; raises ConfigError if those that are missing do not fit."""
     copier, data = Copier(plan.split, staging.scratch), f"{plan.split.catalog.split} data"
     missing = [file.source for file in plan.files(staging.out) if not os.path.exists(file.target)]
@@ -200,7 +200,7 @@ def _whole(config: DataConfig, plans: dict[str, StagePlan]) -> bool:
     )
 
 
-def _stage_packed(folder: AnyPath, splits: list[str], staging: Staging) -> Staged:
+def _stage_packed(folder: AnyPath, splits: list[str], staging: Staging) -> StageResult:
     """Copies packed data as `stage` does files, but whole; the manifests come last: if they exist, all files do.
 
     The files are compared with the manifest's checksums on the way.
@@ -228,30 +228,30 @@ def _stage_packed(folder: AnyPath, splits: list[str], staging: Staging) -> Stage
             with atomic_write(note) as unfinished:
                 unfinished.write_text(digest)
 
-    def copy() -> Copied:
+    def copy() -> Copies:
         shown = partial(progress, total=len(rank_files), label="copying packed data", unit="file", show=world.rank == 0)
-        return copy_all(partial(_copied, staging, folder), rank_files, SHARDS_TOGETHER, shown)
+        return copy_all(partial(_copy_file, staging, folder), rank_files, SHARDS_TOGETHER, shown)
 
     def finish() -> None:
         for path in paths:
             with atomic_write(out / path.name, sync=True) as unfinished:
                 unfinished.write_bytes(path.read_bytes())
 
-    return Staged(staging.run(prepare, copy, finish), [f"data.source.path={out}"])
+    return StageResult(staging.run(prepare, copy, finish), [f"data.source.path={out}"])
 
 
-def _copied(staging: Staging, folder: AnyPath, file: dict[str, Any]) -> Copied:
+def _copy_file(staging: Staging, folder: AnyPath, file: dict[str, Any]) -> Copies:
     """Copies a file of a manifest unless it is there; returns errors instead of raising them."""
     source, target = folder / file["name"], staging.out / file["name"]
     if target.exists() and target.stat().st_size == file["bytes"]:
-        return Copied(there=1)
+        return Copies(there=1)
     try:
         retried(_copy_shard)(source, file, target, staging.scratch)
     except OSError as error:
-        return Copied(errors=(f"cannot copy {source} to {target}: {error.strerror or error}",))
+        return Copies(errors=(f"cannot copy {source} to {target}: {error.strerror or error}",))
     except ValueError as error:
-        return Copied(errors=(f"{source} {error}: find all such files with tfpipe pack --verify",))
-    return Copied(files=1, bytes=file["bytes"])
+        return Copies(errors=(f"{source} {error}: find all such files with tfpipe pack --verify",))
+    return Copies(files=1, bytes=file["bytes"])
 
 
 def _copy_shard(source: AnyPath, file: dict[str, Any], target: Path, scratch: Path) -> None:

@@ -8,7 +8,7 @@ from tfpipe.data.catalog.class_folders import images_below
 from tfpipe.data.catalog.labels import folder_of
 from tfpipe.data.catalog.layout import LAYOUTS
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.splits import FolderRule, class_level, places_of, uses_of
+from tfpipe.data.catalog.splits import FolderRule, class_level, find_splits, uses_of
 from tfpipe.errors import ConfigError, counted
 from tfpipe.util.files import near, read_text
 from tfpipe.util.ledger import Ledger
@@ -54,7 +54,7 @@ def _scan_class_folders(root: Path, show: bool) -> dict[str, list[str]]:
     paths = FileList.of(images_below(root, ledger, show=show))
     # The labels of test data in images alone may be in a file.
     rule = FolderRule(labelled=("test",), role="train")
-    places = places_of([folder[len(str(root)) + 1 :] for folder in paths.folders], rule)
+    places = find_splits([folder[len(str(root)) + 1 :] for folder in paths.folders], rule)
     train = [use.split == "train" for use in uses_of(places, rule)]
     named = ["train" if used else os.path.basename(place.root) for place, used in zip(places, train, strict=True)]
     for path, folder in zip(paths, paths.folder.tolist(), strict=True):
@@ -62,8 +62,8 @@ def _scan_class_folders(root: Path, show: bool) -> dict[str, list[str]]:
             splits.setdefault(named[folder], []).append(path)
         else:
             ledger.add("images of no split", path)
-    if ledger and show:
-        logger.warning("%s holds what is in no list:%s", root, ledger.lines())
+    if show:
+        ledger.warn(str(root))
     at = class_level([place.names for place, used in zip(places, train, strict=True) if used], None)
     deeper = [folder for folder, place in zip(paths.folders, places, strict=True) if len(place.names) > at + 1]
     if deeper and show:

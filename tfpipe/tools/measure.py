@@ -19,7 +19,7 @@ from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import build_batches, stage_names
-from tfpipe.data.runtime.autotune import Tuned, tuned
+from tfpipe.data.runtime.autotune import TunedValue, tuned_values
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import SPEED, Split
 from tfpipe.distributed import World
@@ -33,7 +33,7 @@ IDLE_POLL_S = 0.05
 IDLE_AT_MOST_S = 3.0
 
 # Pipelines start this share of the epoch apart: the golden ratio keeps any number of them apart.
-APART = (5**0.5 - 1) / 2
+START_SHARE = (5**0.5 - 1) / 2
 
 Name = TypeVar("Name", bound=Hashable)
 # Reports that this rank has arrived; the function that it returns tells, without waiting, whether all ranks have.
@@ -101,7 +101,7 @@ class Segment:
         return self.cpu_seconds / self.seconds
 
     @property
-    def wanted(self) -> float:
+    def wanted_cpus(self) -> float:
         """CPUs that it would have kept busy if they had been free."""
         return (self.cpu_seconds + self.queued_seconds) / self.seconds
 
@@ -121,12 +121,14 @@ def ratio_of(segments: Sequence[Segment], to: Sequence[Segment], figure: str = "
     return spread([getattr(a, figure) / getattr(b, figure) for a, b in zip(segments, to, strict=True)])
 
 
-def alone() -> Callable[[], bool]:
+def no_barrier() -> Callable[[], bool]:
     """Implements `Arrive` for a single rank."""
     return lambda: True
 
 
-def measure(source: Iterator[Count], seconds: float, lead_in_s: float = LEAD_IN_S, arrive: Arrive = alone) -> Segment:
+def measure(
+    source: Iterator[Count], seconds: float, lead_in_s: float = LEAD_IN_S, arrive: Arrive = no_barrier
+) -> Segment:
     """Measures a segment of at least `seconds` and one image, after `lead_in_s` uncounted seconds.
 
     Before and after it, deliveries continue uncounted until all ranks have reached its beginning or end.
@@ -193,11 +195,11 @@ class Pipelines:
         key = json.dumps(config.data.model_dump(mode="json", exclude=SPEED))
         if key not in self._splits:
             self._splits[key] = load_split(config.data, "train", self.world)
-        return self._splits[key].adapted(config.data, self.world)
+        return self._splits[key].adapt(config.data, self.world)
 
     def next_start(self, config: Config) -> int:
         """Returns the number of visits after which the next chain starts; no other one starts there."""
-        share = (self._start + APART * self._made) % 1
+        share = (self._start + START_SHARE * self._made) % 1
         self._made += 1
         return int(share * self.split(config).order.length) // self.world.size
 
@@ -235,11 +237,11 @@ class Pipeline:
 
     def __init__(self, pipelines: Pipelines, config: Config, work: Work | None, warm_up_s: float) -> None:
         self.first_batch_s: list[float] = []  # seconds from building the pipeline to its first batch, by segment
-        self.tuned: list[Tuned] = []  # AUTOTUNE's choices at the end of the last segment
+        self.tuned: list[TunedValue] = []  # AUTOTUNE's choices at the end of the last segment
         self._pipelines, self._config, self._work, self._warm_up_s = pipelines, config, work, warm_up_s
         self._visits = pipelines.next_start(config)
 
-    def measure(self, seconds: float, arrive: Arrive = alone) -> Segment:
+    def measure(self, seconds: float, arrive: Arrive = no_barrier) -> Segment:
         """Measures a segment after the warm-up."""
         start = time.perf_counter()
         batches = self._pipelines.batches(self._config, self._visits)
@@ -247,7 +249,7 @@ class Pipeline:
         next(source)
         self.first_batch_s.append(time.perf_counter() - start)
         segment = measure(source, seconds, self._warm_up_s, arrive)
-        self.tuned = tuned(batches.iterator, stage_names(self._pipelines.split(self._config)))
+        self.tuned = tuned_values(batches.iterator, stage_names(self._pipelines.split(self._config)))
         return segment
 
     def _deliveries(self, batches: Iterator[Any]) -> Iterator[Count]:

@@ -29,7 +29,7 @@ RATE_SETTERS = (keras.callbacks.ReduceLROnPlateau, keras.callbacks.LearningRateS
 # Reductions of a loss over crops that the mean over ranks, which have equally many, leaves exact.
 MEANS = ("sum_over_batch_size", "mean")
 # Names of an epoch's line in metrics.jsonl.
-TAKEN = {"epoch", "step", "loss", "seconds", "images_per_second", "input_wait_fraction", "dropped_images", "interval"}
+NAMES = {"epoch", "step", "loss", "seconds", "images_per_second", "input_wait_fraction", "dropped_images", "interval"}
 
 
 def build_optimizer(
@@ -247,7 +247,7 @@ def build_metrics(config: Config, classes: int) -> list[keras.metrics.Metric]:
         keras.metrics.SparseCategoricalAccuracy(name="top1"),
         keras.metrics.SparseTopKCategoricalAccuracy(min(5, classes), name="top5"),
     ]
-    taken = TAKEN | {metric.name for metric in metrics}
+    taken = NAMES | {metric.name for metric in metrics}
     for number, section in enumerate(config.metrics):
         key, name = f"metrics[{number}]", section.name
         metric = _own_metric(section, key) if ":" in name else _keras_metric(section, key, classes)

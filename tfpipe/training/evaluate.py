@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.data.batch import Batch, weighed
+from tfpipe.data.batch import Batch, split_weights
 from tfpipe.data.loader import Loader
 from tfpipe.errors import TfpipeError, counted
 from tfpipe.training.checkpointing.resume import Checkpoints, inner_optimizer
@@ -62,7 +62,7 @@ class Evaluator:
         self.loss = build_loss(loader.config, classes, reduction="none")
         # The last batch may be smaller than the others: one trace serves both.
         self.tested = tf.function(
-            lambda model, images, labels: self._compared(model(images, training=False), labels),
+            lambda model, images, labels: self._compare(model(images, training=False), labels),
             reduce_retracing=True,
             autograph=False,
         )
@@ -80,18 +80,18 @@ class Evaluator:
             if stop():
                 stopped = 1.0
                 break
-            images, labels, _ = weighed(batch.data, USER)
+            images, labels, _ = split_weights(batch.data, USER)
             sums += self._sums(model, images, labels, batch.positions)
         *summed, stopped = self.loader.world.sum(np.append(sums, stopped))
         if stopped:
             return None
         result = summarise(np.array(summed), self.classes)
-        catalog, dropped = self.loader.catalog, self._dropped(model)
+        catalog, dropped = self.loader.catalog, self._list_dropped(model)
         if not catalog.by_object and result.images + dropped != len(catalog):
             raise TfpipeError(f"the test pass saw {result.images} of {len(catalog)} images of {catalog.display_name}")
         return result
 
-    def _dropped(self, model: keras.Model) -> int:
+    def _list_dropped(self, model: keras.Model) -> int:
         """Lists and counts the images that all ranks left out."""
         if self.loader.config.data.on_error != "skip":
             return 0
@@ -108,7 +108,7 @@ class Evaluator:
         else:
             truth = labels.numpy()
             logits = keras.ops.convert_to_tensor(model.predict_on_batch(images.numpy()))
-            tested = self._compared(logits, keras.ops.convert_to_tensor(truth))
+            tested = self._compare(logits, keras.ops.convert_to_tensor(truth))
         losses, predicted, hits5 = (keras.ops.convert_to_numpy(values) for values in tested)
         hits = predicted == truth
         if self.observe is not None:
@@ -120,7 +120,7 @@ class Evaluator:
         counts = (np.bincount(some, minlength=self.classes) for some in (truth, truth[hits]))
         return np.concatenate([scalars, *counts])
 
-    def _compared(self, logits: Any, labels: Any) -> tuple[Any, Any, Any]:
+    def _compare(self, logits: Any, labels: Any) -> tuple[Any, Any, Any]:
         """Returns loss, float [batch], predicted class, int [batch], and top-5 hits, bool [batch], of each crop."""
         top5 = keras.ops.in_top_k(labels, logits, min(5, self.classes))
         return self.loss(labels, logits), keras.ops.argmax(logits, axis=1), top5

@@ -142,14 +142,14 @@ def load_run(config: Config, world: World, folder: Path, marks: bool = False) ->
     of_list = f"the list gives {count.crops} of {counted(len(catalog), 'image')} ({how_many})"
     ranks = f"{counted(world.size, 'rank')} x " if world.size > 1 else ""
     for phase in train.schedule.phases:
-        (height, width), several = config.data.at(phase.epoch).crop_image_size, config.data.phased
+        (height, width), several = config.data.at(phase.epoch).crop_image_size, config.data.has_phases
         logger.info(
             "%s: %s of %s%s%s",
             f"from epoch {phase.epoch + 1} on" if several else "an epoch",
             *(counted(phase.steps, "step"), ranks, counted(phase.batch_size, "crop")),
             f" of {height}x{width}" if several else f"; {of_list}",
         )
-    if config.data.phased:
+    if config.data.has_phases:
         logger.info("%s", of_list)
     return TrainingRun(folder, train, test)
 

@@ -149,11 +149,11 @@ def _application(
         input_shape=(*size, channels), classes=classes, classifier_activation=None, **{"weights": None, **args}
     )
     if None in pixels.shape[1:]:
-        network = _resized(network, pixels.shape[1:], name)
+        network = _resize(network, pixels.shape[1:], name)
     return network(prepared)
 
 
-def _resized(network: keras.Model, shape: tuple[int | None, ...], name: str) -> keras.Model:
+def _resize(network: keras.Model, shape: tuple[int | None, ...], name: str) -> keras.Model:
     """Returns the same network for images of another shape. Raises ConfigError if its weights are for one size."""
     try:
         copy = keras.models.clone_model(network, input_tensors=keras.Input(shape))
@@ -312,7 +312,7 @@ def _load_imagenet(network: keras.Model, config: Config) -> list[keras.Layer]:
     for top in (True, False) if network.output_shape[-1] == IMAGENET_CLASSES else (False,):
         shape = {} if top else {"input_shape": tuple(network.input_shape[1:])}
         try:
-            with _within(ANSWER_S):
+            with _connections_within(ANSWER_S):
                 given = weighted_layers(build(weights="imagenet", include_top=top, **shape, **args))
         except Exception as error:  # Keras raises no other class
             if not (url := re.match(r"URL fetch failure on (\S+): ", str(error))):
@@ -333,7 +333,7 @@ def _load_imagenet(network: keras.Model, config: Config) -> list[keras.Layer]:
 
 
 @contextmanager
-def _within(seconds: float) -> Iterator[None]:
+def _connections_within(seconds: float) -> Iterator[None]:
     """Ends connections that urllib makes in `with`, as Keras does, and that do not answer in time; no other ones."""
     before, opener = getattr(request, "_opener", None), request.build_opener()
     vars(opener)["open"] = lambda url, data=None, *_, send=opener.open: send(url, data, seconds)

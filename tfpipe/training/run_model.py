@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.data.batch import weighed
+from tfpipe.data.batch import split_weights
 from tfpipe.data.loader import Loader
 from tfpipe.data.runtime.meter import Meter
 from tfpipe.distributed import World
@@ -36,7 +36,7 @@ class StepResult(NamedTuple):
     asked: Any  # what the ranks asked, and whether the loss is not finite: see RunModel.finish
     positions: tf.Tensor | None  # int64 [batch, 2]: positions and crops of the step's batch
 
-    def known(self) -> "StepResult":
+    def fetch(self) -> "StepResult":
         """Returns the result with `asked` as float [4] of NumPy; waits for the device."""
         asked = self.asked
         if asked is None:
@@ -71,7 +71,7 @@ class RunCallback(keras.callbacks.Callback):
         return self._model
 
     @property
-    def synced(self) -> Any:
+    def synced_model(self) -> Any:
         """The RunModel, whose variables have their values."""
         return super().model
 
@@ -115,7 +115,7 @@ class RunModel(keras.Model):
         assert self.loader is not None, "a run sets it"
         batch = next(self.loader)
         self.positions = batch.positions
-        return tuple(part for part in weighed(batch.data, "tfpipe train") if part is not None)
+        return tuple(part for part in split_weights(batch.data, "tfpipe train") if part is not None)
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Updates the metrics; labels that are shares of classes count as the class that has most.
@@ -147,7 +147,7 @@ class RunModel(keras.Model):
         self.meter.finish(reduce_s)
         return (results.read[-1] if results.read else results.unread[0]).logs
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Reads the last steps of an epoch: adds what the ranks asked in them to `granted`."""
         self.results.read = self._learn(self.granted, 0)
 
@@ -164,7 +164,7 @@ class RunModel(keras.Model):
     def _learn(self, granted: Requests, late: int) -> list[StepResult]:
         """Reads all results but those of the last `late` steps; grants what was asked in them, and `granted`."""
         unread = self.results.unread
-        read = [unread.popleft().known() for _ in range(len(unread) - late)]
+        read = [unread.popleft().fetch() for _ in range(len(unread) - late)]
         asked = [self.requests] if self.world.size == 1 else [result.asked[:2] > 0 for result in read]
         granted = Requests(*map(any, zip(granted, *asked, strict=True)))
         if granted != self.granted:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from tfpipe.data.failures.missing import check_fraction
 from tfpipe.data.loader import Loader
-from tfpipe.errors import TfpipeError, counted
+from tfpipe.errors import counted
 from tfpipe.training.run_model import RunCallback
 
 logger = logging.getLogger(__name__)
@@ -90,10 +91,5 @@ class BadFiles:
 
         Raises TfpipeError if it exceeds `data.max_bad_fraction`.
         """
-        samples, most = self.loader.data.order.length, self.loader.config.data.max_bad_fraction
-        if images > most * samples:
-            raise TfpipeError(
-                f"rank {self.world.rank}: {images} of {samples} {self.loader.split} samples cannot be used, more than "
-                f"the {most:.4g} that data.max_bad_fraction lets be left out; they are listed in "
-                f"{self.path}, and tfpipe check finds all such files"
-            )
+        most = self.loader.config.data.max_bad_fraction
+        check_fraction(images, self.loader.data, most, f"they are listed in {self.path}, and")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from tfpipe.util.process import redirected
+from tfpipe.util.process import redirect
 
 # Lines that TensorFlow 2.21 writes to stderr at every start, regardless of TF_CPP_MIN_LOG_LEVEL.
 CHATTER = (
@@ -43,7 +43,7 @@ def without_chatter() -> Iterator[None]:
     assert filtering.stdin is not None, "a pipe"
     before = sys.stderr
     try:
-        with redirected(2, filtering.stdin.fileno()) as stderr:
+        with redirect(2, filtering.stdin.fileno()) as stderr:
             if os.isatty(stderr) and before is sys.__stderr__:
                 sys.stderr = open(stderr, "w", buffering=1, errors="backslashreplace", closefd=False)
             try:
@@ -80,7 +80,7 @@ def extent(value: tuple[float, float, float], digits: int = 0) -> tuple[str, str
     return f"{median:.{digits}f}", f"{low:.{digits}f} to {high:.{digits}f}"
 
 
-def autotuned(choices: Iterable[tuple[str, str, float]]) -> str:
+def describe_autotune(choices: Iterable[tuple[str, str, float]]) -> str:
     """Returns AUTOTUNE's choices in words; each has a stage, "parallelism" or "buffer_size", and a value."""
     units = {"parallelism": "at once", "buffer_size": "buffered"}
     return ", ".join(f"{stage} {value:.0f} {units.get(parameter, parameter)}" for stage, parameter, value in choices)

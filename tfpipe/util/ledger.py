@@ -1,10 +1,12 @@
 """Accounts for what data holds: what is not used is counted, with the reason; what is stated twice is refused."""
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from tfpipe.errors import counted
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Counts = Mapping[str, tuple[int, str]]
 # Reasons that a message lists; values that it lists, and their characters.
@@ -49,6 +51,11 @@ class Ledger:
         """Adds what another one has counted."""
         for reason, (count, example) in other.counts.items():
             self.add(reason, example, count)
+
+    def warn(self, place: str) -> None:
+        """Logs a warning with what is left out at a place, e.g. "the train data in a.tar", if anything is."""
+        if self:
+            logger.warning("%s: left out are%s", place, self.lines())
 
     def lines(self) -> str:
         """Returns the texts of the most frequent reasons, each on a line of its own, for a message."""

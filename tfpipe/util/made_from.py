@@ -52,6 +52,6 @@ class MadeFrom(NamedTuple):
         return f"{changes[0]}{more}" if changes else "its files have another order"
 
 
-def stamped(paths: Iterable[Path | None]) -> list[tuple[str, Stamp]]:
+def stamp_files(paths: Iterable[Path | None]) -> list[tuple[str, Stamp]]:
     """Returns the absolute path and the stamp of each file that is not None."""
     return [(str(path.absolute()), stamp(str(path))) for path in paths if path is not None]

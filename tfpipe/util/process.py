@@ -136,7 +136,7 @@ def without_log() -> Iterator[None]:
 
 
 @contextmanager
-def redirected(number: int, target: int) -> Iterator[int]:
+def redirect(number: int, target: int) -> Iterator[int]:
     """Sends what is written to a file descriptor inside `with`, by C++ too, to another; yields a copy of the first."""
     before = os.dup(number)
     os.dup2(target, number)

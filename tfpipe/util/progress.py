@@ -28,10 +28,10 @@ def progress(items: Iterable[T], total: int | None, label: str, unit: str = "fil
         shown = {"desc": label, "total": total, "unit": unit, "delay": BAR_AFTER_S}
         yield from tqdm(items, dynamic_ncols=True, leave=False, **shown)
     else:
-        yield from _logged(items, total, label, unit)
+        yield from _log(items, total, label, unit)
 
 
-def _logged(items: Iterable[T], total: int | None, label: str, unit: str) -> Iterator[T]:
+def _log(items: Iterable[T], total: int | None, label: str, unit: str) -> Iterator[T]:
     start = last = time.monotonic()
     for done, item in enumerate(items, start=1):
         yield item

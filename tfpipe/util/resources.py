@@ -32,7 +32,7 @@ def free_memory(root: Path = Path("/")) -> int:
 
     `root` contains proc/ and sys/.
     """
-    of_groups = (_left(group, VERSIONS[controller]) for controller, group in groups_of(root) if controller in VERSIONS)
+    of_groups = (_room(group, VERSIONS[controller]) for controller, group in groups_of(root) if controller in VERSIONS)
     kib = _value(root / "proc/meminfo", "MemAvailable:")
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if kib is None else 1024 * kib
     return max(0, min([machine, *chain.from_iterable(of_groups)]))
@@ -63,7 +63,7 @@ def groups_of(root: Path) -> Iterator[tuple[str, Path]]:
                 yield controller, root / "sys/fs/cgroup" / controller / group
 
 
-def _left(group: Path, version: Version) -> Iterator[int]:
+def _room(group: Path, version: Version) -> Iterator[int]:
     with suppress(OSError):  # the group is not mounted here, or has no limit
         limit = (group / version.limit).read_text().strip()
         names = (f"{version.prefix}active_file", f"{version.prefix}inactive_file")

@@ -13,7 +13,7 @@ from tests.support.examples import examples
 from tests.support.images import encoded, picture
 from tests.support.targets import BOX, CLASSES, LABEL, REAL, RELATIVE, STATED, WHOLE, targets_of_xmls, xml_of
 from tests.support.xmls import REFUSED, annotations
-from tfpipe.data.annotations.cleaning import BY_OBJECT, Annotated, Boxes, odd_objects
+from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes, ImageObjects, odd_objects
 from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.annotations.targets import KnownTargets, target_parser
 
@@ -55,7 +55,7 @@ def test_an_object_that_its_image_has_already_is_known(rows):
     """Of the same class and edges, wherever it stands among the image's; another image's does not count."""
     rows.sort(key=lambda row: row[0])
     images, classes, *edges = zip(*rows, strict=True) if rows else [()] * 6
-    objects = Annotated(
+    objects = ImageObjects(
         np.array(images, int), np.array(edges, np.float32).T.reshape(-1, 4), np.array(classes, np.int32)
     )
     odd = odd_objects(objects, np.full(4, BY_OBJECT, np.int32), np.full((4, 2), 3, np.float32))
@@ -79,7 +79,10 @@ def test_a_size_turned_by_exif_is_refused_of_xmls_and_of_known_boxes(
     boxes = Boxes(np.zeros(1, np.int32), np.float32([[0, 0, 1, 1]]), np.zeros(1, np.int32))
     known = KnownTargets(boxes, np.array([0, 1]), np.float32([stated]))
     xml = tf.constant([xml_of([("n02", (1, 2, 9, 9))], stated)]), ["a.xml"], tf.constant([LABEL]), size, [jpeg]
-    for find in (lambda: target_parser(CLASSES)(*xml), lambda: known.checked(tf.constant([0], tf.int64), size, [jpeg])):
+    for find in (
+        lambda: target_parser(CLASSES)(*xml),
+        lambda: known.at_checked(tf.constant([0], tf.int64), size, [jpeg]),
+    ):
         if orientation < 5 or stated != (32, 24):
             assert len(find().boxes) == 1
             continue

@@ -10,10 +10,10 @@ from tfpipe.data.catalog.splits import (
     FolderRule,
     FolderUse,
     class_level,
-    places_of,
-    said,
+    find_splits,
     sorted_files,
     splits_in,
+    splits_of,
     uses_of,
     whole_split,
 )
@@ -55,7 +55,7 @@ def test_a_whole_name_says_nothing_else() -> None:
     ids=str,
 )  # fmt: skip
 def test_a_longer_name_of_a_folder_says_a_split_next_to_one_that_differs_by_the_word(names: list, splits: dict) -> None:
-    assert said(names) == splits
+    assert splits_of(names) == splits
 
 
 # ---- files ----
@@ -102,7 +102,7 @@ def uses(folders: Collection[str], **rule: object) -> dict[str, str]:
     """Returns the use of each folder of images, or why it has none."""
     folders = sorted(folders)
     about = FolderRule(**rule)  # type: ignore[arg-type]
-    found = uses_of(places_of(folders, about), about)
+    found = uses_of(find_splits(folders, about), about)
     return {folder: use.split or use.reason for folder, use in zip(folders, found, strict=True)}
 
 
@@ -209,7 +209,7 @@ RULES = st.builds(
 def test_every_folder_has_one_use_or_a_reason_whatever_the_order(folders: list[str], rule: FolderRule) -> None:
     def sort(folders: list[str]) -> dict[str, FolderUse] | str:
         try:
-            places = places_of(folders, rule)
+            places = find_splits(folders, rule)
         except ConfigError as error:
             return str(error)
         # What is above and below the name of a split is the folder.

@@ -11,7 +11,7 @@ import pytest
 from tests.support.images import encoded, picture
 from tests.support.routes import SMALL
 from tfpipe import Config, Loader, World, make_config
-from tfpipe.data.contract import breaches, data_contract
+from tfpipe.data.contract import contract_differences, data_contract
 from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split
@@ -109,7 +109,7 @@ def test_a_tables_column_of_weights_is_kept_by_pack(folders: Path, tmp_path: Pat
     pack(ignored.data, "train", tmp_path / "even", PackPlan(), World())
     packed = make_config({"data": {**SMALL, "source": {"kind": "packed", "path": str(tmp_path / "packed")}}})
     then, now = (data_contract(split_of(each)) for each in (config, packed))
-    assert not [line for line in breaches(then, now) if "weights" in line] and now["weights"]
+    assert not [line for line in contract_differences(then, now) if "weights" in line] and now["weights"]
     # The order of packing does not depend on the weights, and data without any is packed as before.
     names = [file.name for file in (tmp_path / "packed").iterdir() if file.name.startswith("train-")]
     assert names and all((tmp_path / "packed" / n).read_bytes() == (tmp_path / "even" / n).read_bytes() for n in names)
@@ -154,10 +154,10 @@ def test_boxes_as_samples_have_the_shares_of_their_classes(folders: Path, tmp_pa
 def test_a_run_goes_on_only_with_the_same_weights(folders: Path) -> None:
     configs = [config_of(folders, class_weights=each) for each in (None, "balanced", {"bird": 2, "cat": 2, "dog": 2})]
     plain, balanced, same = (data_contract(split_of(config)) for config in configs)
-    assert breaches(balanced, same) == []
-    assert [line.partition(":")[0] for line in breaches(plain, balanced)] == ["weights"]
+    assert contract_differences(balanced, same) == []
+    assert [line.partition(":")[0] for line in contract_differences(plain, balanced)] == ["weights"]
     before = {name: value for name, value in plain.items() if name != "weights"}
-    assert breaches(before, plain) == []
+    assert contract_differences(before, plain) == []
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ class Loaders(RuleBasedStateMachine):
     def begin(self, name: str, size: int, batch_size: int) -> None:
         self.kind, self.batch_size = self.kinds[name], batch_size
         self.skips = "skip" in name
-        self.training, self.is_shard, self.phased = name.startswith("train"), "shards" in name, "phases" in name
+        self.training, self.is_shard, self.has_phases = name.startswith("train"), "shards" in name, "phases" in name
         self.simulation.bad, self.simulation.errors = BAD if self.skips else set(), {}
         self.open(size)
         self.model = Model([self.rank(rank, self.fresh(rank)) for rank in range(size)])
@@ -118,7 +118,7 @@ class Loaders(RuleBasedStateMachine):
         crops = np.where(np.isin(items, list(self.simulation.bad)), 0, most_crops(split, items))
 
         def size_at(step: int) -> int:
-            return loader.schedule.phase_after(step)[0].batch_size if self.phased else batch_size
+            return loader.schedule.phase_after(step)[0].batch_size if self.has_phases else batch_size
 
         return Rank(plan, size_at, lambda position: int(crops[position]), loader.step, 0, counted)
 
@@ -290,11 +290,11 @@ class Loaders(RuleBasedStateMachine):
             over = state["ended"]
             assert not over or all(rank.is_over for rank in model.ranks)
         assert state["ended"] == over
-        size = old if in_place or self.is_shard or (self.phased and not same) else size
+        size = old if in_place or self.is_shard or (self.has_phases and not same) else size
         if not in_place:
             for loader in self.loaders:
                 loader.close()
-            if size != old and not same and self.batch_size * old % size == 0 and not self.phased:
+            if size != old and not same and self.batch_size * old % size == 0 and not self.has_phases:
                 self.batch_size = self.batch_size * old // size
             self.open(size)
         self.untold = [self.to_tell(number) if in_place else [] for number in range(size)]

@@ -87,13 +87,13 @@ def test_an_image_resumed_after_its_last_crop_is_told_when_it_is_left_out_later(
     log = DroppedLog(split, math.inf)
     log.begin(Stream((Cursor(2, 1),)))
     log.add(1, np.array([[position, 0] for position in range(3, len(split.catalog) + 2)]))
-    log.look()
+    log.find_dropped()
     assert log.count == 0
     Path(split.catalog.paths[2]).unlink()
     log.add(2, np.array([[len(split.catalog) + 3, 0]]))
-    log.look()
-    log.settle(math.inf)
-    (left,) = log.take()
+    log.find_dropped()
+    log.confirm(math.inf)
+    (left,) = log.pop_confirmed()
     assert left.position == len(split.catalog) + 2 and left.failure.path == split.catalog.paths[2]
 
 
@@ -146,9 +146,9 @@ def test_an_image_that_was_lost_and_can_be_read_counts_too(sample: SampleData, t
 
 def test_a_sample_whose_last_crop_was_in_the_batch_before_is_not_missing() -> None:
     gaps = MissingSamples(Stream.start(1), Order(10, shuffle=False), World())
-    missing, gaps = gaps.passed([np.array([[0, 0], [1, 0], [1, 1]])])
+    missing, gaps = gaps.find_missing([np.array([[0, 0], [1, 0], [1, 1]])])
     assert missing.position.tolist() == []
-    assert gaps.passed([np.array([[3, 0]])])[0].position.tolist() == [2]
+    assert gaps.find_missing([np.array([[3, 0]])])[0].position.tolist() == [2]
 
 
 @settings(deadline=None, max_examples=examples(50))
@@ -180,5 +180,5 @@ def test_a_sample_without_an_object_is_looked_at_again_once_its_files_have_chang
         if number == 2:
             xml.write_text("<annotation><object>")
         log.add(number, np.array([[position + 1, 0]]))
-        log.look()
+        log.find_dropped()
         assert log.count == (number == 2)

@@ -23,7 +23,7 @@ from tests.support.targets import (
 )
 from tfpipe.config import DataConfig, RandomResizedCrop
 from tfpipe.data.annotations.objects import TOLERANCE
-from tfpipe.data.annotations.voc import LEAST
+from tfpipe.data.annotations.voc import MIN_MAGNITUDE
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.crops import MAX_CROPS, OBJECT_COVERED, Targets, choose_windows, crop_seeds
 
@@ -65,8 +65,10 @@ def test_boxes_are_relative_to_the_size_stated_or_else_the_real_one(stated, expe
     assert targets_of([("n02", (75, 150, 150, 300))], stated=stated) == ([expected], [LABEL])
 
 
-# The reader takes numbers below LEAST as 0.
-EDGE = st.one_of(st.integers(-50, 350), st.floats(-50, 350, width=32).map(lambda edge: edge * (abs(edge) >= LEAST)))
+# The reader takes numbers below MIN_MAGNITUDE as 0.
+EDGE = st.one_of(
+    st.integers(-50, 350), st.floats(-50, 350, width=32).map(lambda edge: edge * (abs(edge) >= MIN_MAGNITUDE))
+)
 THINGS = st.lists(st.tuples(st.sampled_from([*CLASSES, "cow"]), st.tuples(EDGE, EDGE, EDGE, EDGE)), max_size=6)
 
 

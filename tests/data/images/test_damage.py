@@ -14,7 +14,7 @@ from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.damage import describe, excess, find_damage
 from tfpipe.data.images.decode import EncodedImages, choose_decoder
 from tfpipe.prepare.index_rows import Images
-from tfpipe.tools.check.reading import Chunk, Doubt, look, recheck_with_tensorflow
+from tfpipe.tools.check.reading import Chunk, Doubt, look, try_in_tensorflow
 
 SIZE = (64, 70)
 # Begins the header of a scan, whose length is below 256.
@@ -51,7 +51,7 @@ def test_a_rare_sampling_is_no_damage_and_a_cut_one_is_truncated(kind: str, tmp_
         assert find_damage(half)
         assert "remature end" in describe(half, "") or "truncated" in describe(half, "")
         config = DataConfig(train_filelist=tmp_path, num_channels=channels)
-        assert recheck_with_tensorflow([Doubt(paths[1].read_bytes, "")], config, show=False)[0][0] == "truncated"
+        assert try_in_tensorflow([Doubt(paths[1].read_bytes, "")], config, show=False)[0][0] == "truncated"
     seen = look(Chunk(Images([*map(str, paths)], ["", ""], np.zeros(2, np.int32))), {"a": 0}, 10**9)
     assert [bool(each.damage) for each in seen] == [False, True]
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfpipe.config.data_sections import Mix
 from tfpipe.data.images.crops import Crops
-from tfpipe.data.images.mix import draw_mix, mix_labels, mixed, own_share
+from tfpipe.data.images.mix import draw_mix, mix_batch, mix_labels, own_share
 from tfpipe.native import core
 
 WHOLE = core().full_weight
@@ -105,7 +105,7 @@ def test_labels_are_the_shares_of_the_pixels(mix: Mix) -> None:
     """Crops of one level each show whose pixels are where."""
     levels, classes = np.array([0, 200, 40, 120], np.uint8), [2, 0, 2, 4]
     images = np.broadcast_to(levels[:, None, None, None], (4, *SHAPE, 3)).copy()
-    run = tf.function(partial(mixed, mix=mix, classes=5), autograph=False)
+    run = tf.function(partial(mix_batch, mix=mix, classes=5), autograph=False)
     partners, kinds = np.roll(levels, 1), set()
     for seed in range(12):
         pixels, labels, positions, *_ = run(batch(images, classes), seed=seed)

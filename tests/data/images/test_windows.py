@@ -24,10 +24,10 @@ from tfpipe.data.images.windows import (
     Candidates,
     Ranges,
     box_windows,
-    flipped,
+    draw_flips,
     full_windows,
-    letterboxed,
-    placed,
+    letterbox_windows,
+    place_windows,
     random_windows,
     target_of,
 )
@@ -84,7 +84,7 @@ def test_a_center_crop_is_the_middle_of_the_resized_image(
 ) -> None:
     keys = {"train_filelist": "x", "crop": "center", "crop_image_size": target, "center_fraction": fraction}
     chosen = target_of(make_config({"data": keys}).data, "train")
-    assert placed(tf.constant([size]), chosen).numpy().tolist() == [place]
+    assert place_windows(tf.constant([size]), chosen).numpy().tolist() == [place]
 
 
 @pytest.mark.parametrize("decoder", ["native", "graph"])
@@ -119,7 +119,7 @@ def test_a_letterbox_is_the_largest_size_that_fits_in_the_middle(target: tuple[i
     random = np.random.default_rng(3)
     sizes = np.concatenate([random.integers(1, 700, (400, 2)), [[65500, 1], [1, 65500], [65500, 65499], target]])
     for (high, wide), inner in zip(
-        sizes.tolist(), letterboxed(tf.constant(sizes), target).numpy().tolist(), strict=True
+        sizes.tolist(), letterbox_windows(tf.constant(sizes), target).numpy().tolist(), strict=True
     ):
         scale = min(Fraction(target[0], high), Fraction(target[1], wide))
         height, width = (max(1, math.floor(side * scale + Fraction(1, 2))) for side in (high, wide))
@@ -239,7 +239,7 @@ def test_inputs_that_do_not_fit_are_an_error(change: dict, problem: str) -> None
 
 def test_flips_about_half_and_the_same_for_the_same_seed() -> None:
     seeds = tf.stack([tf.zeros([400], tf.int64), tf.range(400, dtype=tf.int64)], 1)
-    flips = flipped(seeds).numpy()
+    flips = draw_flips(seeds).numpy()
     assert flips.dtype == bool and 160 < flips.sum() < 240
-    assert (flipped(seeds).numpy() == flips).all()
-    assert (flipped(seeds + tf.constant([1, 0], tf.int64)).numpy() != flips).sum() > 100
+    assert (draw_flips(seeds).numpy() == flips).all()
+    assert (draw_flips(seeds + tf.constant([1, 0], tf.int64)).numpy() != flips).sum() > 100

@@ -150,7 +150,7 @@ def test_a_joined_list_holds_the_paths_of_all(mixed: Config, sample: SampleData)
     assert [len(each.images) for each in lists] == [len(paths) // 3, len(paths) - len(paths) // 3]
     assert [paths.name(item) for item in range(len(paths))] == [Path(path).name for path in paths]
     parts = [read_filelist(each) for each in mixed.data.train_lists]
-    assert FileList.joined(parts[::-1]).digest != FileList.joined(parts).digest
+    assert FileList.concat(parts[::-1]).digest != FileList.concat(parts).digest
 
 
 @pytest.mark.parametrize("unit", ["image", "box"])

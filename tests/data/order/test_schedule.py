@@ -50,11 +50,11 @@ def test_another_number_of_ranks_resumes_in_the_same_epoch(then: Schedule, step:
     """Its crops are those done, rounded down to whole steps; the beginning of an epoch stays one."""
     now = Schedule(tuple(phase._replace(steps=-(-phase.steps * before // after)) for phase in then.phases))
     epoch, done = then.locate(step)
-    resumed = now.resumed(then, step, before, after)
+    resumed = now.resume_step(then, step, before, after)
     there, there_done = now.locate(resumed)
     assert there == epoch
     assert there_done == min(done * before // after, now.phase(epoch).steps - 1)
-    assert now.resumed(then, then.first_step(epoch), before, after) == now.first_step(epoch)
+    assert now.resume_step(then, then.first_step(epoch), before, after) == now.first_step(epoch)
 
 
 def test_a_schedule_has_the_steps_of_each_batch_size() -> None:

@@ -10,7 +10,7 @@ from tests.support.packs import LOOSE
 from tests.support.sample import SampleData
 from tfpipe import World, build_dataset, load_config
 from tfpipe.data.pipeline import stage_names
-from tfpipe.data.runtime.autotune import Stage, since, stages, tuned
+from tfpipe.data.runtime.autotune import Stage, since, stages, tuned_values
 from tfpipe.data.runtime.clock import DELAY_MS
 from tfpipe.data.sources.registry import load_split
 from tfpipe.prepare.index import build_index
@@ -49,7 +49,7 @@ def test_every_stage_is_counted_under_its_own_name(
     reads = {each.stage: each for each in last}["read"]
     assert reads.busy_ms >= 3 * reads.elements > 0
     assert json.dumps([vars(each) for each in done.values()])
-    assert {each.stage for each in tuned(iterator)} >= {"visit", "prefetch"}
+    assert {each.stage for each in tuned_values(iterator)} >= {"visit", "prefetch"}
 
 
 @pytest.mark.parametrize("kind", ["crops", "raw"])
@@ -75,4 +75,4 @@ def test_a_pipeline_that_is_not_tuned_keeps_no_account() -> None:
     untuned.autotune.enabled = False
     iterator = iter(tf.data.Dataset.range(5).map(lambda x: x + 1).with_options(untuned))
     next(iterator)
-    assert stages(iterator) == tuned(iterator) == []
+    assert stages(iterator) == tuned_values(iterator) == []

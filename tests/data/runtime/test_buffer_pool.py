@@ -21,8 +21,8 @@ def test_arrays_are_used_again_once_nobody_holds_them() -> None:
 
 def test_batches_of_one_size_that_are_given_back_take_one_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
     allocated: list[tuple[int, ...]] = []
-    aligned = buffer_pool.aligned
-    monkeypatch.setattr(buffer_pool, "aligned", lambda shape: allocated.append(shape) or aligned(shape))
+    aligned = buffer_pool.allocate_aligned
+    monkeypatch.setattr(buffer_pool, "allocate_aligned", lambda shape: allocated.append(shape) or aligned(shape))
     rooms = BufferPool()
     for _ in range(10):
         rooms.take((5, 7))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from tfpipe import native
 from tfpipe.data.catalog.table import StoredTable, map_table, write_table
-from tfpipe.data.runtime.buffer_pool import aligned
+from tfpipe.data.runtime.buffer_pool import allocate_aligned
 from tfpipe.data.runtime.columns import Lines, adopt, columns, handle
 from tfpipe.util.made_from import MadeFrom
 
@@ -158,7 +158,7 @@ def test_a_graph_holds_a_reference() -> None:
 
 
 def test_the_memory_is_given_back_with_the_tensor() -> None:
-    array = aligned((4096,))
+    array = allocate_aligned((4096,))
     gone = weakref.ref(array)
     (tensor,) = adopt(array)
     assert address(tensor) == array.ctypes.data

@@ -99,7 +99,7 @@ def test_the_parts_add_up_to_the_step_whatever_each_takes(steps: list[tuple[floa
 def test_waits_delays_and_rates_are_those_of_the_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     work = [Stage("read", 20, 6000.0, 64.0)]
     monkeypatch.setattr("tfpipe.data.runtime.meter.stages", lambda *_: work)
-    monkeypatch.setattr("tfpipe.data.runtime.meter.queued", lambda _: 2)
+    monkeypatch.setattr("tfpipe.data.runtime.meter.count_queued", lambda _: 2)
     seconds, time_of_day = [100.0], [5000.0]
     meter = Meter(lambda: seconds[0], lambda: time_of_day[0])
 

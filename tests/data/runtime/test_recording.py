@@ -58,7 +58,7 @@ def test_images_are_recorded_with_their_positions(jpegs: tf.Tensor) -> None:
     expected = decode(jpegs, positions, images).numpy()
     native().record(100)
     assert (decode(jpegs, positions, images).numpy() == expected).all()
-    events = native().recorded()
+    events = native().end_recording()
     assert [EventKind(kind).name for kind in events["kind"]] == ["DECODE"] * 3 + ["IMAGE"] * 3
     found = list(decoded_images(events))
     assert [image.position for image in found] == [40, 41, 42] and all(min(image.parts_ns) > 0 for image in found)
@@ -73,9 +73,9 @@ def test_the_newest_events_are_kept_and_none_without_recording(jpegs: tf.Tensor)
     positions, images = tf.constant([40, 41, 42], tf.int64), tf.range(3, dtype=tf.int64)
     native().record(2)
     decode(jpegs, positions, images)
-    assert native().recorded()["kind"].tolist() == [EventKind.IMAGE] * 2
+    assert native().end_recording()["kind"].tolist() == [EventKind.IMAGE] * 2
     decode(jpegs, positions, images)
-    assert not len(native().recorded())
+    assert not len(native().end_recording())
 
 
 def test_a_call_without_crops_leaves_its_samples_to_no_other(jpegs: tf.Tensor) -> None:

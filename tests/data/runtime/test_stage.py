@@ -44,7 +44,7 @@ def test_gaps_are_the_visits_that_gave_no_crop(counts: list[int], runs: list[tup
             gaps, world = MissingSamples(stream, order, World(rank, size)), World(rank, size)
             found = []
             for start in range(0, len(ran[rank]), batch):
-                visit, gaps = gaps.passed([np.array(ran[rank][start : start + batch])])
+                visit, gaps = gaps.find_missing([np.array(ran[rank][start : start + batch])])
                 found += visit.position.tolist()
                 np.testing.assert_array_equal(visit.item, order.items(visit.position, world))
             seen = {position for position, _ in ran[rank]}
@@ -63,4 +63,4 @@ def test_gaps_are_the_visits_that_gave_no_crop(counts: list[int], runs: list[tup
 
 def test_without_batches_nothing_is_passed() -> None:
     gaps = MissingSamples(Stream.start(1), Order(5), World())
-    assert gaps.passed([])[0].position.size == 0
+    assert gaps.find_missing([])[0].position.size == 0

@@ -201,7 +201,7 @@ def test_a_worker_of_another_version_is_told_so(op: str, sample: SampleData, tmp
 
     workers = Workers(["localhost:1"], 0.0)
     workers.find = lambda number: "localhost:1"
-    error, _ = next(service._received(fail, workers, 1.0, ()))
+    error, _ = next(service._receive(fail, workers, 1.0, ()))
     assert error == "data.service: a worker lacks an op of tfpipe's library in C: install this version of tfpipe there"
     config = configured(sample, tmp_path, WORKERS).data
 

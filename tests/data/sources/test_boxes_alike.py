@@ -19,7 +19,7 @@ from tests.support.images import encoded, picture
 from tests.support.xmls import annotation
 from tfpipe import World
 from tfpipe.config import make_config
-from tfpipe.data.sources.described import described
+from tfpipe.data.sources.described import config_of_data
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 
@@ -180,7 +180,7 @@ def test_boxes_in_memory_pass_them_too(tmp_path: Path, name: str) -> None:
     frame = pd.read_parquet(source["path"])
     frame["path"] = [str(tmp_path / path) for path in frame["path"]]
     keys = {"crop_image_size": [8, 8]}
-    config, opened = described(frame, "train", keys, ["config", "keys"])
+    config, opened = config_of_data(frame, "train", keys, ["config", "keys"])
     try:
         catalog = load_split(config.data, "train", World(), opened).catalog
     except ConfigError:

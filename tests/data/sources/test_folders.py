@@ -14,7 +14,7 @@ from tests.support.sample import TINY
 from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.config import Config
-from tfpipe.data.contract import breaches, data_contract
+from tfpipe.data.contract import contract_differences, data_contract
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.errors import ConfigError
 
@@ -61,7 +61,7 @@ def test_they_give_what_their_filelists_give(tmp_path: Path, root: Path, capsys:
     loaded = load_split(direct.data, "train", World())
     # So a run that began on one resumes on the other.
     then = data_contract(load_split(listed.data, "train", World()))
-    assert breaches(then, data_contract(loaded)) == []
+    assert contract_differences(then, data_contract(loaded)) == []
     assert loaded.catalog.classes == ("cat", "dog", "fox")
     assert Counter(loaded.catalog.labels.tolist()) == {0: 12, 1: 12, 2: 12}
 

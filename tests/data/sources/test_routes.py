@@ -23,7 +23,7 @@ from tests.support.routes import (
 )  # fmt: skip
 from tfpipe import Config, Loader, World
 from tfpipe.config import make_config
-from tfpipe.data.contract import breaches, data_contract
+from tfpipe.data.contract import contract_differences, data_contract
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split
 from tfpipe.prepare.index import build_index
@@ -76,7 +76,7 @@ def test_a_route_knows_the_same_samples(routes: dict[str, dict], route: str) -> 
     assert np.array_equal(catalog.labels, expected.catalog.labels)
     assert all(np.array_equal(*pair) for pair in zip(catalog.boxes, expected.catalog.boxes, strict=True))
     assert [split.image(item) for item in range(len(catalog))] == [entry.file for entry in SAMPLES]
-    assert breaches(data_contract(expected), data_contract(split)) == []
+    assert contract_differences(data_contract(expected), data_contract(split)) == []
 
 
 def crops_in(loader: Loader, batches: int) -> list[tuple]:
@@ -126,4 +126,4 @@ def test_other_samples_are_refused(
 ) -> None:
     data = {**SMALL, "source": {"kind": "webdataset", "path": str(write_tars(tmp_path, others))}}
     then, now = (data_contract(split_of(config)) for config in map(config_of, (routes["tar"], data)))
-    assert any(line.startswith(difference) for line in breaches(then, now))
+    assert any(line.startswith(difference) for line in contract_differences(then, now))

@@ -298,7 +298,7 @@ def test_a_name_in_a_shard_never_shifts_others(tmp_path: Path, name: str) -> Non
 @given(st.lists(st.lists(st.sampled_from(["cat", "dog", "7", "", None])), min_size=1))
 def test_texts_are_the_same_as_numbers(parts: list[list[str | None]]) -> None:
     """Joined, by place, by their classes' numbers, and as those that occur."""
-    texts, plain = Texts.joined([Texts.of(part) for part in parts]), [text for part in parts for text in part]
+    texts, plain = Texts.concat([Texts.of(part) for part in parts]), [text for part in parts for text in part]
     assert [texts.text(place) for place in range(len(plain))] == plain
     assert texts.values({"dog": 4, "7": 0}).tolist() == [{"dog": 4, "7": 0}.get(text, -1) for text in plain]
     assert texts.distinct() == sorted({text for text in plain if text is not None})

@@ -280,7 +280,7 @@ def test_every_file_of_data_is_used_once_or_counted_in_every_source(tmp_path_fac
             outcomes.append("refused")
             assert "may be training data or test data, by name" in str(error)
             continue
-        counts = [count for split in used for count, _ in source.unused(split).counts.values()]
+        counts = [count for split in used for count, _ in source.unused_files(split).counts.values()]
         total = len(names) + (elsewhere == "a folder")
         assert sum(map(len, used.values())) + sum(counts) == total, (kind, used)
         assert elsewhere == "a folder" or not used["train"] & used["test"]

@@ -100,7 +100,7 @@ def test_only_a_config_that_does_not_say_warns_of_turned_images_and_once(
     for name, chosen in (("stored", stored), ("upright", upright)):
         chosen = [sample for number, sample in enumerate(chosen) if number % 8 < 4]  # the size stated is both's
         data = write_source("filelist", tmp_path / name, chosen) | ({} if exif is None else {"exif": exif})
-        core().unturned()  # forgets those of other tests
+        core().pop_unturned()  # forgets those of other tests
         caplog.clear()
         with Loader(make_config({"data": data})) as loader:
             for _ in range(6):

@@ -14,7 +14,7 @@ from tfpipe import World
 from tfpipe.cli import main
 from tfpipe.config import Config, DataConfig, load_config
 from tfpipe.data.catalog.filelist import read_filelist
-from tfpipe.data.runtime.autotune import Tuned
+from tfpipe.data.runtime.autotune import TunedValue
 from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.native import decoder_name
 from tfpipe.tools import measure as engine
@@ -49,7 +49,7 @@ def report(chain: list[tuple[float, ...]], cpus: int = 2, **data: object) -> Rep
         first_batch_s=[1.0, 0.5],
         segments=segments,
         stages=STAGES,
-        tuned=[Tuned("crop", "parallelism", 2.0), Tuned("prefetch", "buffer_size", 4.0)],
+        tuned=[TunedValue("crop", "parallelism", 2.0), TunedValue("prefetch", "buffer_size", 4.0)],
         limit=DecodeLimit(images=96, skipped=0),
         memory=Memory(before=300_000_000, after=420_000_000),
     )
@@ -84,7 +84,7 @@ def test_a_segment_is_what_comes_between_two_deliveries_after_the_lead_in(clock:
     deliveries = source()
     made = measure(deliveries, seconds=10, lead_in_s=5)
     assert made == Segment(70, 140, 10.0, 2.5, 5.0)
-    assert (made.images_per_second, made.crops_per_second, made.busy, made.wanted) == (7, 14, 0.25, 0.75)
+    assert (made.images_per_second, made.crops_per_second, made.busy, made.wanted_cpus) == (7, 14, 0.25, 0.75)
     assert next(deliveries).images == 7 * (5 + 10 + 1)
     # A delivery that comes late ends the segment later.
     assert measure(deliveries, seconds=2.5, lead_in_s=0.5).seconds == 3

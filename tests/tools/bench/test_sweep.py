@@ -25,7 +25,7 @@ def swept(rates: dict[tuple[str, ...], list[Segment]], keys: tuple[str, ...] = (
     return Sweep(keys, dict.fromkeys(rates, 2), rates, 64)
 
 
-def trained(rates: dict[str, list[Segment]], memory: list[Segment]) -> Sweep:
+def sweep_of(rates: dict[str, list[Segment]], memory: list[Segment]) -> Sweep:
     """A sweep of a training step over shares of 4 CPUs, with batches of 10."""
     threads = {(share,): round(4 * float(share)) for share in rates}
     by_setting = {(share,): each for share, each in rates.items()}
@@ -80,7 +80,7 @@ def test_a_noisy_neighbour_takes_time_from_a_step_that_does_not_wait(full: int, 
         "0.5": segments(900, 900, work=0.97),
         "1": segments(full, full, work=work),
     }
-    found = trained(rates, segments(1000, 1000))
+    found = sweep_of(rates, segments(1000, 1000))
     text = render(found)
     assert ("NOISY NEIGHBOUR: at data.threads=1 a step waits 1 % of its time" in text) == noisy
     assert ("data.threads=0.5 gives x 1.29" in text) == noisy
@@ -106,7 +106,7 @@ def test_a_key_that_divides_the_cpus_is_swept_against_a_training_step(
     axes = [Axis.parse("data.threads=0.5,4")]
     settings = settings_of(axes, lambda sets: load_config(path, sets))
     found = run(axes, settings, World(threads=4), BenchPlan(seconds=0.1, repeats=1))
-    assert found.trained and found.threads == {("0.5",): 2, ("4",): 4}
+    assert found.has_training and found.threads == {("0.5",): 2, ("4",): 4}
     assert set(trained_on) == {(8, 32, 32, 3)}
     for setting in found.threads:
         (segment,) = found.segments[setting]

@@ -121,7 +121,7 @@ def test_shares_of_the_cpus_are_measured_with_a_training_step(
     monkeypatch.setattr(sweep, "from_memory", lambda *_: (lambda seconds: memory, 0.0))
     found = tuned(sample, tmp_path, with_step=True)
     assert found.changes == {"data.threads": "0.25"} and found.gain.median == pytest.approx(1.75)
-    assert found.sweeps[-1].trained and found.together.trained and not found.sweeps[0].trained
+    assert found.sweeps[-1].has_training and found.together.has_training and not found.sweeps[0].has_training
     assert "data.threads" not in swept_keys(tuned(sample, tmp_path))
 
 

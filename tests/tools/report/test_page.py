@@ -21,7 +21,7 @@ from tfpipe.data.runtime.tracing import Window
 from tfpipe.errors import ConfigError
 from tfpipe.native import core
 from tfpipe.tools.bench.bench import trace
-from tfpipe.tools.report.figures import POINTS, RANKS, Line, chosen_ranks, thinned
+from tfpipe.tools.report.figures import POINTS, RANKS, Line, chosen_ranks, thin
 from tfpipe.tools.report.page import WORST, timeline, worst_batches, write_page
 from tfpipe.tools.report.runs import load_run
 from tfpipe.tools.report.text import as_json, render
@@ -149,7 +149,7 @@ def test_of_many_ranks_those_that_wait_longest_are_drawn() -> None:
     names = [line.name for line in chosen_ranks(lines)]
     assert names == [*(f"rank {rank}" for rank in range(49, 50 - RANKS, -1)), "median of 50 ranks"]
     assert chosen_ranks(lines[:RANKS]) == lines[:RANKS]
-    long = thinned(Line("x", list(range(10_000)), [1.0] * 5000 + [3.0] * 5000))
+    long = thin(Line("x", list(range(10_000)), [1.0] * 5000 + [3.0] * 5000))
     assert len(long.x) == len(long.y) == POINTS and np.mean(long.y) == pytest.approx(2, abs=0.02)
 
 

@@ -130,7 +130,7 @@ OTHERS = {0: (200.0, 800.0, 500.0, 0.5, 10.0), 2: (1500.0, 1875.0, 375.0, 0.25, 
 def no_model_of_the_pipeline(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     if "real" not in request.node.name:
         monkeypatch.setattr("tfpipe.training.monitor.accounting.stages", lambda *_: [])
-        monkeypatch.setattr("tfpipe.training.monitor.accounting.tuned", lambda *_: [])
+        monkeypatch.setattr("tfpipe.training.monitor.accounting.tuned_values", lambda *_: [])
 
 
 def test_an_interval_says_what_every_rank_did(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.support.clock import Clock
 from tests.support.runs import wait_for
 from tfpipe import World
 from tfpipe.data.runtime.meter import Meter, OpenStep
-from tfpipe.training.monitor.stalls import STALLED_IN, Stall, StallWatch
+from tfpipe.training.monitor.stalls import STALL_REASONS, Stall, StallWatch
 
 
 def told(meter: Meter, clock: Clock, watch: StallWatch, seconds: int) -> list[tuple[int, str]]:
@@ -21,7 +21,7 @@ def told(meter: Meter, clock: Clock, watch: StallWatch, seconds: int) -> list[tu
     result = []
     for _ in range(seconds):
         clock.now_s += 1
-        stall = watch.look()
+        stall = watch.poll()
         if stall is not None:
             assert (stall.epoch, stall.step) == (meter.epoch, meter.steps + 1)
             result.append((round(stall.seconds), stall.part))
@@ -78,9 +78,9 @@ def test_waiting_and_computing_are_one_step_and_the_next_step_begins_anew(clock:
     meter.steps += 1
     meter.open = OpenStep("input", clock())
     assert told(meter, clock, watch, 29) == []
-    assert watch.look() is None
+    assert watch.poll() is None
     clock.now_s += 1
-    assert watch.look() == Stall(1, 9, 30, "input")
+    assert watch.poll() == Stall(1, 9, 30, "input")
 
 
 def test_the_thread_warns_and_writes_while_the_step_is_still_open(
@@ -146,6 +146,6 @@ def test_a_stall_at_its_limit_ends_the_process_and_says_why(
     assert waits == [3]
     reason = "these files" if part == "input" else "this rank's own step does not end, or another rank has stopped"
     assert said == [
-        f"rank 2: test batch 8 has been open for {limit_s:.1f} seconds, {STALLED_IN[part]}: {reason}; "
+        f"rank 2: test batch 8 has been open for {limit_s:.1f} seconds, {STALL_REASONS[part]}: {reason}; "
         "data.stall_timeout_s is how long to wait"
     ]

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
     os.environ["KERAS_BACKEND"] = "tensorflow"
     with cli.quiet_tensorflow(args):
         world = World.detect(horovod=False) if launch is None or launch.size == 1 else World.mpi()
-        world.agree(cli.shared(args, config))
+        world.agree(cli.shared_arguments(args, config))
         from tfpipe.tools.bench import bench, ranks, sweep
         from tfpipe.tools.bench.text import as_json, render
 

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
     lists = {"train": config.train_filelist, "test": config.test_filelist}
     check_filelists([path for path in map(lists.get, checked) if isinstance(path, Path)])
     with cli.quiet_tensorflow(args):
-        world = cli.launched_world(cli.shared(args, config))
+        world = cli.launched_world(cli.shared_arguments(args, config))
         results = check(config, checked, world, args.processes)
     if world.rank > 0:
         return

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> None:
     from tfpipe.prepare.index import build_index, verify_index
 
     config = cli.read_config(args).data
-    world = cli.launched_world(cli.shared(args, config))
+    world = cli.launched_world(cli.shared_arguments(args, config))
     for split in cli.splits(args.split, config):
         if args.entry_points:
             done = build_entries(config, split, world, args.processes)

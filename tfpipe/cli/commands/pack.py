@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError("--out is missing: the folder to pack into")
     config = cli.read_config(args).data
     with cli.quiet_tensorflow(args):
-        world = cli.launched_world(cli.shared(args, config))
+        world = cli.launched_world(cli.shared_arguments(args, config))
         from tfpipe.prepare.pack import PackPlan, pack
 
         plan = PackPlan(args.kind, args.shards, args.quality)

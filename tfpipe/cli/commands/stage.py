@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> None:
     from tfpipe.prepare.stage import Share, stage
 
     config = cli.read_config(args).data
-    facts = cli.shared(args, config)
+    facts = cli.shared_arguments(args, config)
     del facts["--out"]  # each node has a disk of its own
     world = cli.launched_world(facts)
     if args.share is not None and world.size > 1:

@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> None:
 
         configure_devices(world, args.interop, args.intraop)
         # Before anything that depends on them. Horovod's collectives start TensorFlow, which is then configured.
-        world.agree(cli.shared(args, config) | {"KERAS_BACKEND": backend})
+        world.agree(cli.shared_arguments(args, config) | {"KERAS_BACKEND": backend})
         world = world.dividing_cpus()
     run_dir = choose_run_dir(args.logdir, args.config, world, args.resume)
     window = args.profile if args.profile_ranks is None or world.rank in args.profile_ranks else None

@@ -12,7 +12,7 @@ BY_OBJECT = -1
 WHOLE_IMAGE = np.array([[0, 0, 1, 1]], np.float32)
 
 
-class Annotated(NamedTuple):
+class ImageObjects(NamedTuple):
     """The objects of several images, one image after the other, with class numbers instead of names."""
 
     images: np.ndarray  # int64 [k]: number of the object's image
@@ -58,9 +58,9 @@ def class_numbers(names: Iterable[str | int], classes: Mapping[str, int]) -> np.
     return np.array(list(numbers), np.int32)
 
 
-def numbered(xmls: Sequence[Objects], classes: Mapping[str, int]) -> Annotated:
+def number_classes(xmls: Sequence[Objects], classes: Mapping[str, int]) -> ImageObjects:
     """Returns the objects of n XMLs, one per image; `classes` maps class names to numbers."""
-    return Annotated(
+    return ImageObjects(
         np.repeat(np.arange(len(xmls)), [len(xml.names) for xml in xmls]),
         np.array([edge for xml in xmls for edge in xml.edges], np.float32).reshape(-1, 4),
         class_numbers((name for xml in xmls for name in xml.names), classes),
@@ -77,21 +77,21 @@ LEFT_OUT = {
 """Anomalies of objects that training does not use, or not as they are, for a Ledger."""
 
 
-def odd_objects(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> dict[str, np.ndarray]:
+def odd_objects(objects: ImageObjects, labels: np.ndarray, sizes: np.ndarray) -> dict[str, np.ndarray]:
     """Returns, by anomaly, which objects have it, bool [k]; parameters as for targets."""
     images, boxes, classes = objects
-    low, high = clamped(boxes, sizes[images])
+    low, high = clamp(boxes, sizes[images])
     return {
         "box swapped": (boxes[:, :2] > boxes[:, 2:]).any(axis=1),
         "box out of range": ((boxes < 0) | (boxes > np.tile(sizes[images], 2))).any(axis=1),
         "box empty": ~(high > low).all(axis=1),
-        "box twice": _repeated(objects),
+        "box twice": _find_repeated(objects),
         "class unknown": classes < 0,
         "class differs": (classes >= 0) & (classes != labels[images]) & (labels[images] != BY_OBJECT),
     }
 
 
-def _repeated(objects: Annotated) -> np.ndarray:
+def _find_repeated(objects: ImageObjects) -> np.ndarray:
     """Returns which objects their image has already, with the same edges and class, bool [k]."""
     images, boxes, classes = objects
     repeated = np.zeros(len(images), bool)
@@ -106,7 +106,7 @@ def _repeated(objects: Annotated) -> np.ndarray:
     return repeated
 
 
-def left_out(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> dict[str, np.ndarray]:
+def left_out(objects: ImageObjects, labels: np.ndarray, sizes: np.ndarray) -> dict[str, np.ndarray]:
     """Returns the numbers of the objects that `targets` leaves out, int64 [1 or more], by the reason: LEFT_OUT's."""
     odd = odd_objects(objects, labels, sizes)
     # An object of an unknown class is its image's if images have the labels.
@@ -136,7 +136,7 @@ def sizes_of(stated: np.ndarray, real: Callable[[np.ndarray], Any], needed: np.n
     return sizes
 
 
-def targets(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> Boxes:
+def targets(objects: ImageObjects, labels: np.ndarray, sizes: np.ndarray) -> Boxes:
     """Returns the boxes that may be cropped from n images.
 
     Swapped edges are swapped back, boxes clipped to the image, empty boxes dropped. If objects have their own labels,
@@ -146,7 +146,7 @@ def targets(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> Boxes:
     boxes are divided by.
     """
     images, boxes, classes = objects
-    low, high = clamped(boxes, sizes[images])
+    low, high = clamp(boxes, sizes[images])
     relative = np.concatenate([low / sizes[images], high / sizes[images]], axis=1)
     kept = (high > low).all(axis=1)
     if (labels == BY_OBJECT).any():
@@ -160,7 +160,7 @@ def targets(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> Boxes:
     return Boxes(images[order].astype(np.int32), boxes[order], labels[images[order]])
 
 
-def clamped(boxes: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def clamp(boxes: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the lower and the higher edges, float32 [k, 2] each: swapped if reversed, and clamped to the image."""
     low, high = np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])
     return np.clip(low, 0, sizes), np.clip(high, 0, sizes)

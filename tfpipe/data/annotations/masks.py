@@ -97,7 +97,7 @@ def cut_masks(
 
     import tensorflow as tf
 
-    def cut(
+    def fill(
         files: np.ndarray,
         paths: np.ndarray,
         sizes: np.ndarray,
@@ -115,6 +115,6 @@ def cut_masks(
                 crops[crop] = cut_mask(mask, windows[crop], places[crop], target, VOID)
         return crops, ""
 
-    crops, problem = tf.numpy_function(cut, [*masks, sizes, images, *windows], [tf.uint8, tf.string], stateful=False)
+    crops, problem = tf.numpy_function(fill, [*masks, sizes, images, *windows], [tf.uint8, tf.string], stateful=False)
     with tf.control_dependencies([tf.debugging.Assert(tf.equal(problem, ""), [problem])]):
         return tf.ensure_shape(crops, [None, *target])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.data.annotations.cleaning import Boxes, numbered, sizes_of, targets
+from tfpipe.data.annotations.cleaning import Boxes, number_classes, sizes_of, targets
 from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.annotations.objects import NOTHING, Objects
 from tfpipe.data.images.crops import Targets
@@ -40,7 +40,7 @@ class KnownTargets:
             images, boxes = ranges.value_rowids(), ranges.values
         return Targets(images, self._boxes.at(boxes), self._labels.at(boxes))
 
-    def checked(self, samples: tf.Tensor, sizes: tf.Tensor, jpegs: tf.Tensor) -> Targets:
+    def at_checked(self, samples: tf.Tensor, sizes: tf.Tensor, jpegs: tf.Tensor) -> Targets:
         """Returns the targets of `samples`; `sizes` (int32 [n, 2]) are those of their images, and `jpegs` (string [n])
         the files.
 
@@ -84,7 +84,7 @@ def target_parser(classes: Sequence[str], form: str = "voc") -> Parse:
         except ValueError as error:
             annotations, problem = [NOTHING] * len(texts), str(error)
         divisors = sizes_of(np.array([one.size for one in annotations], np.float32), sizes.__getitem__)
-        boxes = targets(numbered(annotations, numbers), labels, divisors)
+        boxes = targets(number_classes(annotations, numbers), labels, divisors)
         return boxes.images.astype(np.int64), boxes.boxes, boxes.labels, problem
 
     def in_graph(texts: tf.Tensor, paths: tf.Tensor, labels: tf.Tensor, sizes: tf.Tensor, jpegs: tf.Tensor) -> Targets:

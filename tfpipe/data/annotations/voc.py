@@ -13,9 +13,9 @@ from tfpipe.data.annotations.objects import IS_NUMBER, Objects, are_relative
 EDGES = ("ymin", "xmin", "ymax", "xmax")
 SIDES = ("height", "width")
 # Exclusive upper bound of all numbers, in pixels: no image is so large.
-MOST = 1e9
+MAX_EDGE_PX = 1e9
 # Smaller numbers count as 0: divided by an image's size they may be denormal, which TensorFlow's threads take as 0.
-LEAST = 1e-20
+MIN_MAGNITUDE = 1e-20
 # XML's white space, which is less than Python's.
 BLANK = " \t\r\n"
 # A text whose declaration can be read as ASCII is not in UTF-16; .NET writes such declarations into UTF-8 files.
@@ -103,6 +103,6 @@ def _number(text: str | None, element: etree._Element, tag: str, path: str) -> f
     if not IS_NUMBER(text):
         raise ValueError(f'{path}: line {element.sourceline}: <{tag}> is "{text}", not a number')
     number = float(text)
-    if abs(number) >= MOST:
+    if abs(number) >= MAX_EDGE_PX:
         raise ValueError(f'{path}: line {element.sourceline}: <{tag}> is "{text}", more pixels than an image has')
-    return number if abs(number) >= LEAST else 0.0
+    return number if abs(number) >= MIN_MAGNITUDE else 0.0

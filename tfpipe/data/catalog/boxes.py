@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes, left_out, numbered, sizes_of, targets
+from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes, left_out, number_classes, sizes_of, targets
 from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.annotations.objects import Objects
 from tfpipe.data.catalog.layout import Storage
@@ -21,7 +21,7 @@ from tfpipe.util.resources import usable_cpus
 
 # XMLs read by one call; and how many there are before several processes read them, which take a second to start.
 CHUNK = 256
-MANY = 20_000
+MANY_XMLS = 20_000
 REMEDY = "repair it or take it out of the filelist; tfpipe check finds all such files"
 
 
@@ -56,7 +56,7 @@ def with_boxes(catalog: Catalog, storage: Storage | None, world: World) -> Catal
 
 
 def boxes_of(catalog: Catalog, storage: Storage | None, items: np.ndarray, *, show: bool) -> ReadBoxes:
-    """Reads the boxes of `items`, all of which have an XML; errors as of with_boxes. Several processes read MANY."""
+    """Reads the boxes of `items`, which all have an XML; errors as of with_boxes. Several processes read MANY_XMLS."""
     ledger, stated = Ledger(), [np.zeros((0, 2), np.float32)]
     parts = [Boxes(np.zeros(0, np.int64), np.zeros((0, 4), np.float32), np.zeros(0, np.int32))]
     if not len(items):
@@ -67,7 +67,7 @@ def boxes_of(catalog: Catalog, storage: Storage | None, items: np.ndarray, *, sh
     chunks = [items[start : start + CHUNK] for start in range(0, len(items), CHUNK)]
     tasks = ([catalog.annotation(item) for item in chunk.tolist()] for chunk in chunks)
     read = partial(read_objects, storage, catalog.annotation_format, len(numbers))
-    processes = usable_cpus() if len(items) > MANY else 1
+    processes = usable_cpus() if len(items) > MANY_XMLS else 1
     try:
         chunk_xmls = parallel(read, tasks, processes, __name__)
         for chunk, xmls in zip(chunks, progress(chunk_xmls, len(chunks), "reading boxes", "chunk", show), strict=True):
@@ -77,7 +77,7 @@ def boxes_of(catalog: Catalog, storage: Storage | None, items: np.ndarray, *, sh
                 np.array([bool(xml.names) for xml in xmls]),
             )
             stated.append(sizes)
-            objects, names = numbered(xmls, numbers), [name for xml in xmls for name in xml.names]
+            objects, names = number_classes(xmls, numbers), [name for xml in xmls for name in xml.names]
             for reason, which in left_out(objects, catalog.labels[chunk], sizes).items():
                 first = catalog.annotation(int(chunk[objects.images[which[0]]]))
                 ledger.add(reason, f'"{names[which[0]]}" in {first}', len(which))

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfpipe.data.catalog.paths import FileList, packed
-from tfpipe.data.catalog.splits import SPLITS, TESTS, FolderRule, class_level, listing, places_of, said, uses_of
+from tfpipe.data.catalog.paths import FileList, pack_lines
+from tfpipe.data.catalog.splits import SPLITS, TESTS, FolderRule, class_level, find_splits, listing, splits_of, uses_of
 from tfpipe.errors import ConfigError
 from tfpipe.util.ledger import Ledger
 from tfpipe.util.progress import progress
@@ -107,9 +107,9 @@ def has_usual_splits(root: Path) -> bool:
     One folder says that it holds training data, and has two class folders or more, which are the level of the classes
     then; another one, of test data, has one. Each split is said once, by names among the folders that hold images.
     """
-    if not root.is_dir() or "train" not in said(os.listdir(root)).values():
+    if not root.is_dir() or "train" not in splits_of(os.listdir(root)).values():
         return False
-    splits = said(path.name for path in _folders_of_images(root))
+    splits = splits_of(path.name for path in _folders_of_images(root))
     classes = {split: len([*islice(_folders_of_images(root / name), 2)]) for name, split in splits.items()}
     return len(classes) == len(splits) and classes.pop("train", 0) > 1 and any(classes.values())
 
@@ -153,14 +153,14 @@ class FolderList(NamedTuple):
     classes: list[str]  # class of each of paths.folders
     ledger: Ledger
 
-    def taken(self, which: Sequence[bool]) -> "FolderList":
+    def select(self, which: Sequence[bool]) -> "FolderList":
         """Returns the images for which `which`, [n], is true."""
         class_of = dict(zip(self.paths.folders, self.classes, strict=True))
         paths = FileList.of([path for path, taken in zip(self.paths, which, strict=True) if taken])
         return self._replace(paths=paths, classes=[class_of[folder] for folder in paths.folders])
 
 
-class Choice(NamedTuple):
+class SplitSelection(NamedTuple):
     """Images of a split among those below a folder, or in archives."""
 
     kept: np.ndarray  # bool [n]
@@ -168,13 +168,13 @@ class Choice(NamedTuple):
     ledger: Ledger  # counts the images of neither split
 
 
-def chosen_folders(paths: FileList, trees: Sequence[str], split: str, rule: FolderRule) -> Choice:
+def select_split(paths: FileList, trees: Sequence[str], split: str, rule: FolderRule) -> SplitSelection:
     """Chooses the images of `split`, "train" or "test", by the names of folders; see splits.py.
 
     `trees` is the root of each of paths.folders: the data's folder, or an archive. Raises ConfigError if a folder's
     split is not clear, or several levels may be the classes.
     """
-    places = places_of([folder[len(tree) :] for folder, tree in zip(paths.folders, trees, strict=True)], rule)
+    places = find_splits([folder[len(tree) :] for folder, tree in zip(paths.folders, trees, strict=True)], rule)
     uses, ledger = uses_of(places, rule), Ledger()
     names_in = defaultdict[str, list[tuple[str, ...]]](list)
     for place, use, tree in zip(places, uses, trees, strict=True):
@@ -189,24 +189,24 @@ def chosen_folders(paths: FileList, trees: Sequence[str], split: str, rule: Fold
         kept.append(use.split == split and has_label)
         if reason := use.reason or ("" if has_label else "images beside the class folders"):
             ledger.add(reason, paths[int(np.argmax(paths.folder == folder))], counts[folder])
-    return Choice(np.array(kept, bool)[paths.folder], [name or "" for name in classes], ledger)
+    return SplitSelection(np.array(kept, bool)[paths.folder], [name or "" for name in classes], ledger)
 
 
-def chosen_below(root: str, images: Sequence[str], split: str, rule: FolderRule) -> FolderList:
-    """Chooses the images of a split below a folder as chosen_folders does; raises ConfigError that names the folder."""
+def select_below(root: str, images: Sequence[str], split: str, rule: FolderRule) -> FolderList:
+    """Chooses the images of a split below a folder as select_split does; raises ConfigError that names the folder."""
     paths = FileList.of(images)
     try:
-        choice = chosen_folders(paths, [f"{root}/"] * len(paths.folders), split, rule)
+        choice = select_split(paths, [f"{root}/"] * len(paths.folders), split, rule)
     except ConfigError as error:
         raise ConfigError(f"{root}: {error}") from error
     chosen = FolderList(paths, choice.classes, choice.ledger)
-    return chosen if choice.kept.all() else chosen.taken(choice.kept.tolist())
+    return chosen if choice.kept.all() else chosen.select(choice.kept.tolist())
 
 
 def read_folder(folder: Path, rule: FolderRule = LABELLED) -> FolderList:
     """Lists the images of a folder and of its folders, sorted: the list that would hold them, relative to the folder.
 
-    Raises ConfigError as chosen_below, and if there is no image, the folder holds folders of training and of test data,
+    Raises ConfigError as select_below, and if there is no image, the folder holds folders of training and of test data,
     or it cannot be listed.
     """
     root, ledger = str(folder.absolute()), Ledger()
@@ -217,16 +217,16 @@ def read_folder(folder: Path, rule: FolderRule = LABELLED) -> FolderList:
     if not images:
         raise ConfigError(NO_IMAGE.format(folder))
     _refuse_splits(folder, root, images, rule)
-    chosen = chosen_below(root, images, rule.role, rule)
+    chosen = select_below(root, images, rule.role, rule)
     ledger.update(chosen.ledger)
-    relative = packed([[image[len(root) + 1 :] for image in chosen.paths]], root)
+    relative = pack_lines([[image[len(root) + 1 :] for image in chosen.paths]], root)
     return chosen._replace(paths=relative, ledger=ledger)
 
 
 def _refuse_splits(folder: Path, root: str, images: Sequence[str], rule: FolderRule) -> None:
     """Raises ConfigError if folders below `folder` say that they hold training data, and test data."""
     folders = sorted({os.path.dirname(image)[len(root) + 1 :] + "/" for image in images})
-    roots = {place.root: place.split for place in places_of(folders, rule) if place.split and place.has_labels}
+    roots = {place.root: place.split for place in find_splits(folders, rule) if place.split and place.has_labels}
     tests = sorted(root for root, split in roots.items() if split in TESTS)
     if tests:
         raise ConfigError(

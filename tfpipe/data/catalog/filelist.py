@@ -12,7 +12,7 @@ from tfpipe.config import DataConfig, WeightedList
 from tfpipe.config.section import NETRC
 from tfpipe.data.catalog.class_folders import LABELLED, NO_IMAGE, SUFFIXES, has_image, read_folder
 from tfpipe.data.catalog.labels import folder_of
-from tfpipe.data.catalog.paths import FileList, is_url, packed
+from tfpipe.data.catalog.paths import FileList, is_url, pack_lines
 from tfpipe.data.catalog.splits import FolderRule
 from tfpipe.data.catalog.table import StoredTable, TableStore, paths_table, store_of, stored_stems, table_paths
 from tfpipe.data.catalog.types import MixedList
@@ -21,7 +21,7 @@ from tfpipe.errors import LOGIN, ConfigError
 from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.files import open_text, unreadable
 from tfpipe.util.ledger import Ledger
-from tfpipe.util.made_from import stamped
+from tfpipe.util.made_from import stamp_files
 from tfpipe.util.progress import progress
 
 # Characters of lines read at a time.
@@ -46,7 +46,7 @@ def read_filelist(path: str | Path, show: bool = False) -> FileList:
     if path.is_dir():
         return read_folder(path).paths
     try:
-        paths = packed(read_lines(path, show), str(path.parent.absolute()))
+        paths = pack_lines(read_lines(path, show), str(path.parent.absolute()))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{unreadable(path, error, LIST)}; {HOW_TO_MAKE}") from error
     if not paths:
@@ -159,9 +159,9 @@ def read_lists(filelist: Path | list[WeightedList], rule: FolderRule = LABELLED,
             "data.train_filelist mixes lists of URLs with lists of paths: copy the remote files first, with "
             "`tfpipe stage`"
         )
-    paths, ends = FileList.joined(lists), np.cumsum([len(paths) for paths in lists]).tolist()
+    paths, ends = FileList.concat(lists), np.cumsum([len(paths) for paths in lists]).tolist()
     classes = [named.get(folder) or folder_of(folder) for folder in paths.folders] if named else None
-    return ReadList(paths, mixed(filelist, ends), classes, ledger)
+    return ReadList(paths, mixed_lists(filelist, ends), classes, ledger)
 
 
 def _read_list(path: Path, show: bool) -> FileList:
@@ -180,7 +180,7 @@ def _read_list(path: Path, show: bool) -> FileList:
     return paths
 
 
-def mixed(filelist: Path | list[WeightedList], ends: list[int]) -> tuple[MixedList, ...]:
+def mixed_lists(filelist: Path | list[WeightedList], ends: list[int]) -> tuple[MixedList, ...]:
     """Returns which images are in which of several lists, whose images end at `ends` in the joined one."""
     spans = map(range, [0, *ends], ends)
     return () if isinstance(filelist, Path) else tuple(map(MixedList, spans, (entry.weight for entry in filelist)))
@@ -195,7 +195,7 @@ def load_list(config: DataConfig, split: str, world: World) -> ReadList:
     filelist = config.filelist_for(split)
     folder = any(path.is_dir() for path in paths_of(filelist))
     rule = FolderRule.of(config, "train" if split == "train" else "test")
-    files = world.from_rank0(lambda: stamped(paths_of(filelist)))
+    files = world.from_rank0(lambda: stamp_files(paths_of(filelist)))
     store = TableStore([], files, world) if folder else store_of(config, paths_of(filelist), files, world)
     if not store.folders:
         contents = world.from_rank0(lambda: read_lists(filelist, rule)) if folder else read_lists(filelist, rule)
@@ -203,14 +203,14 @@ def load_list(config: DataConfig, split: str, world: World) -> ReadList:
 
     def make(_: World) -> StoredTable:
         paths, lists = read_lists(filelist, show=world.rank == 0)[:2]
-        if stamped(paths_of(filelist)) != store.files:  # no collective: only the ranks that make a table come here
+        if stamp_files(paths_of(filelist)) != store.files:  # no collective: only the ranks that make a table come here
             raise ConfigError(f"{store.files[0][0]} changed while it was read: start again")
         table = paths_table(paths)
         return table._replace(values={**table.values, "ends": [part.images.stop for part in lists]})
 
     table = store.table("list", {}, make)
     assert table is not None, "a list is always read"
-    return ReadList(table_paths(table), mixed(filelist, table.values["ends"]), None, Ledger(), store)
+    return ReadList(table_paths(table), mixed_lists(filelist, table.values["ends"]), None, Ledger(), store)
 
 
 def index_path(config: DataConfig, filelist: Path | list[WeightedList]) -> Path:

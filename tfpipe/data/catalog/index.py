@@ -35,7 +35,7 @@ MAKE = "tfpipe index -c CONFIG --split"
 FINGERPRINT = b"tfpipe.fingerprint"
 # Images are uneven if one in 200 has 16 times the pixels of the mean: decoding it takes half as long as all others of
 # its call.
-FEW, HUGE, SAMPLED = 0.005, 16, 100_000
+UNEVEN_SHARE, HUGE, SAMPLED = 0.005, 16, 100_000
 STAMPS = ("bytes", "changed", "xml_bytes", "xml_changed")
 SIDES = ("width", "height")
 SCHEMA = pa.schema(
@@ -131,7 +131,7 @@ def is_uneven(widths: np.ndarray, heights: np.ndarray) -> bool:
     """
     some = slice(None, None, max(1, len(widths) // SAMPLED))
     pixels = widths[some].astype(np.float64) * heights[some]
-    return bool(len(pixels)) and bool(np.quantile(pixels, 1 - FEW) >= HUGE * pixels.mean())
+    return bool(len(pixels)) and bool(np.quantile(pixels, 1 - UNEVEN_SHARE) >= HUGE * pixels.mean())
 
 
 def box_columns(boxes: Boxes, count: int) -> dict[str, pa.Array]:

@@ -62,10 +62,10 @@ def load_listed(config: DataConfig, split: str, world: World, storage_of: Callab
     by_box = split == "train" and config.unit == "box" and needs_boxes
     # Workers run no Python, and so find no boxes, even without any XML; URLs they refuse themselves.
     in_workers = config.service is not None and not paths.remote
-    if catalog.boxes is None and (by_box or in_workers or config.targets.known):
+    if catalog.boxes is None and (by_box or in_workers or config.targets.needs_boxes):
         catalog = with_boxes(catalog, storage, world)
-    if catalog.ledger and world.rank == 0:
-        logger.warning("%s data: %s holds what is not used: %s", split, name, ", ".join(catalog.ledger.texts))
+    if world.rank == 0:
+        catalog.ledger.warn(f"{split} data, {name}")
     masks = mask_paths(paths, config.targets.masks) if config.targets.kind == "mask" else None
     return replace(catalog, classes=classes, by_box=by_box, masks=masks)
 
@@ -142,7 +142,7 @@ def _with_annotations(
 
     about = source.model_dump() if isinstance(source, Layout) else store.stamps([source])
     settings = settings | {"boxes": about} | config.stored_exif
-    index = _stored(store, path, settings, find)
+    index = _index(store, path, settings, find)
     if index is not None:
         ledger = Ledger(index.left_out)
         return replace(catalog, annotated=index.annotated, boxes=index.boxes, uneven=index.uneven, ledger=ledger)
@@ -151,7 +151,7 @@ def _with_annotations(
     return replace(catalog, annotated=np.unpackbits(packed, count=len(paths)).astype(bool))
 
 
-def _stored(store: TableStore, path: Path, settings: dict[str, Any], find: Callable[[], Index | None]) -> Index | None:
+def _index(store: TableStore, path: Path, settings: dict[str, Any], find: Callable[[], Index | None]) -> Index | None:
     """Returns the index that `find` reads from `path`, mapped if it is stored; None if there is none to be used."""
     stamps, made = store.stamps([path]), False
     if not store.folders or stamps[0][1].size is None:

@@ -92,4 +92,4 @@ def find_targets(catalog: Catalog, *, sent: bool = False) -> Callable[[Any, tf.T
     stated = catalog.stated if catalog.stated is None or not catalog.by_box else catalog.stated[catalog.boxes.images]
     offsets = None if catalog.by_box else catalog.boxes.offsets(len(catalog))
     boxes = KnownTargets(catalog.boxes, offsets, stated, sent=sent)
-    return lambda images, sizes: boxes.checked(images.visit.item, sizes, images.jpeg)
+    return lambda images, sizes: boxes.at_checked(images.visit.item, sizes, images.jpeg)

@@ -56,10 +56,10 @@ class FileList(Sequence[str]):
         if isinstance(paths, FileList):
             return paths
         some = iter(paths)
-        return packed(iter(lambda: list(islice(some, CHUNK_NAMES)), []), "")
+        return pack_lines(iter(lambda: list(islice(some, CHUNK_NAMES)), []), "")
 
     @classmethod
-    def joined(cls, lists: Sequence["FileList"]) -> "FileList":
+    def concat(cls, lists: Sequence["FileList"]) -> "FileList":
         """Concatenates lists; returns a single list itself."""
         if len(lists) == 1:
             return lists[0]
@@ -164,7 +164,7 @@ class _Folders(dict[str | None, int]):
         return self[folder]
 
 
-def packed(chunks: Iterable[list[str]], base: str) -> FileList:
+def pack_lines(chunks: Iterable[list[str]], base: str) -> FileList:
     """Makes a FileList of lines, some at a time; relative ones are relative to `base`.
 
     Raises ConfigError if a line is UNUSABLE: a line end would shift the names after it.
@@ -179,7 +179,7 @@ def packed(chunks: Iterable[list[str]], base: str) -> FileList:
             heads = [head if slash else None for head, slash, _ in parts]
         folder.append(np.fromiter(map(folders.__getitem__, heads), np.int32, len(heads)))
         try:
-            joined = _joined(map(itemgetter(2), parts))
+            joined = _join_lines(map(itemgetter(2), parts))
         except UnicodeEncodeError:
             raise unusable(lines, base) from None
         if joined.count(b"\n") != len(lines) or b"\0" in joined:
@@ -189,7 +189,7 @@ def packed(chunks: Iterable[list[str]], base: str) -> FileList:
     ends = np.flatnonzero(np.frombuffer(names, np.uint8) == LINE_END)
     numbers = np.concatenate(folder)
     # Hashes the parts, not the lines, which are five times as long.
-    digest = hashlib.sha256(_joined(map(str, folders)) + b"\n" + numbers.tobytes() + names).hexdigest()
+    digest = hashlib.sha256(_join_lines(map(str, folders)) + b"\n" + numbers.tobytes() + names).hexdigest()
     return FileList(list(folders.numbers), numbers, names, np.append(0, ends + 1), digest)
 
 
@@ -205,5 +205,5 @@ def fault(name: str) -> str:
     return "holds a NUL, where the system ends a name" if "\0" in name else "holds a line end or is not UTF-8"
 
 
-def _joined(lines: Iterable[str]) -> bytes:
+def _join_lines(lines: Iterable[str]) -> bytes:
     return "\n".join([*lines, ""]).encode()

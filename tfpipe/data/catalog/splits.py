@@ -36,7 +36,7 @@ WORD = re.compile(r"(?:(train)(?:ing)?|(val)(?:id(?:ation)?)?|(test)(?:ing)?)(?:
 BETWEEN = re.compile(r"[\W_]+")
 # Names of examples in a message.
 EXAMPLES = 3
-APART = "put each into a folder of its own, and name these in data.source.path and data.source.test_path"
+SEPARATE = "put each into a folder of its own, and name these in data.source.path and data.source.test_path"
 KEYS = "name the training data in data.source.path, and the test data in data.source.test_path"
 
 
@@ -58,7 +58,7 @@ def whole_split(name: str) -> str | None:
     return match[match.lastindex] if match and match.lastindex else None
 
 
-def said(names: Iterable[str]) -> dict[str, str]:
+def splits_of(names: Iterable[str]) -> dict[str, str]:
     """Returns the split that the name of a folder says, of those among folders next to each other that say one."""
     names = list(names)
     alike = defaultdict[str, dict[str, str]](dict)
@@ -76,7 +76,7 @@ def _without_word(name: str) -> str:
     return f"{name[: words[0].start()]}*{name[words[0].end() :]}".lower()
 
 
-class Sorted(NamedTuple):
+class SortedNames(NamedTuple):
     """Names of files in a folder by their use, each sorted."""
 
     train: list[str]
@@ -84,7 +84,7 @@ class Sorted(NamedTuple):
     left_out: dict[str, list[str]]  # by the reason
 
 
-def sorted_files(names: Iterable[str], role: Role, remedy: str = APART) -> Sorted:
+def sorted_files(names: Iterable[str], role: Role, remedy: str = SEPARATE) -> SortedNames:
     """Sorts the files of a folder by the words in their names; several of one split are read together.
 
     Training data are those of train, or if there are none those that say nothing; test data those of val, else of test.
@@ -105,7 +105,7 @@ def sorted_files(names: Iterable[str], role: Role, remedy: str = APART) -> Sorte
         for name in members:
             if name not in used:
                 left_out[f"files of {split if split in ('no', 'several') else 'another'} split"].append(name)
-    return Sorted(train, test, dict(left_out))
+    return SortedNames(train, test, dict(left_out))
 
 
 class FolderRule(NamedTuple):
@@ -125,7 +125,7 @@ class FolderRule(NamedTuple):
         return cls(config.class_level, labelled, role, share)
 
 
-class Place(NamedTuple):
+class SplitFolder(NamedTuple):
     """A folder of images, by the split that the name of a folder above them says."""
 
     split: str | None  # "train", "val" or "test"; None: no name says one
@@ -134,7 +134,7 @@ class Place(NamedTuple):
     has_labels: bool = True  # False: test data of images alone, whose labels are nowhere
 
 
-def places_of(folders: Sequence[str], rule: FolderRule) -> list[Place]:
+def find_splits(folders: Sequence[str], rule: FolderRule) -> list[SplitFolder]:
     """Returns the split of each folder that holds images, a path with a slash at its end, relative to the data's root.
 
     Splits lie in the root, or where its only folder, and the only one in that, leads to. Raises ConfigError if a name
@@ -152,10 +152,10 @@ def places_of(folders: Sequence[str], rule: FolderRule) -> list[Place]:
         name = path[len(top)] if path[: len(top)] == top and len(path) > len(top) else None
         split = None if name is None else splits.get(name)
         if name is None or split is None:
-            places.append(Place(None, "", path))
+            places.append(SplitFolder(None, "", path))
         else:
             has_labels = split == "train" or bool(kids[name]) or "test" in rule.labelled
-            places.append(Place(split, "/".join([*top, name]), path[len(top) + 1 :], has_labels))
+            places.append(SplitFolder(split, "/".join([*top, name]), path[len(top) + 1 :], has_labels))
     if rule.level is None:
         _check_inside(places, has_train="train" in splits.values())
     return places
@@ -168,16 +168,16 @@ def _top(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _splits(kids: Mapping[str, Collection[str]], rule: FolderRule, above: str) -> dict[str, str]:
-    """Returns the splits of folders next to each other, by the names of the folders in each; errors as of places_of."""
-    says = said(kids)
+    """Returns the splits of folders next to each other, by names of the folders in each; errors as of find_splits."""
+    says = splits_of(kids)
     trains, tests = ([name for name in says if (says[name] == "train") is of_train] for of_train in (True, False))
     if trains and "train" not in rule.labelled and not any(map(kids.get, kids)):
         # Folders of images alone, train and bus, are classes.
         return {name: says[name] for name in tests}
     classes = {*kids} - {*says}
     inner = {name for test in tests for name in kids[test]}
-    beside = not trains and bool(inner) and inner <= classes
-    is_clear = not classes or (bool(trains) and bool(tests)) or beside or not (trains or inner)
+    outside_classes = not trains and bool(inner) and inner <= classes
+    is_clear = not classes or (bool(trains) and bool(tests)) or outside_classes or not (trains or inner)
     has_classes = all(kids[name] for name in trains) or "train" in rule.labelled
     if is_clear and has_classes:
         _check_one(says, rule, above)
@@ -202,7 +202,7 @@ def _check_one(says: Mapping[str, str], rule: FolderRule, above: str) -> None:
             raise ConfigError(f"several folders may be the {data}, {listing([above + name for name in names])}: {KEYS}")
 
 
-def _check_inside(places: Sequence[Place], *, has_train: bool) -> None:
+def _check_inside(places: Sequence[SplitFolder], *, has_train: bool) -> None:
     """Raises ConfigError if a folder inside a class of the training data says that it holds test data."""
     inside = dict[str, str]()
     for place in places:
@@ -223,13 +223,13 @@ class FolderUse(NamedTuple):
     reason: str = ""  # why they are left out
 
 
-def uses_of(places: Sequence[Place], rule: FolderRule) -> list[FolderUse]:
+def uses_of(places: Sequence[SplitFolder], rule: FolderRule) -> list[FolderUse]:
     """Returns the use of each folder by the split that it says."""
     there = {place.split for place in places if place.has_labels}
     test = next((split for split in TESTS if split in there), None)
     has_train = "train" in there
 
-    def use(place: Place) -> FolderUse:
+    def use(place: SplitFolder) -> FolderUse:
         if not place.has_labels:
             return FolderUse(None, "images of test data without class folders")
         if rule.role == "test":

@@ -37,7 +37,7 @@ from tfpipe.util.atomic_write import PARTIAL, partial_path, remove_leftovers
 from tfpipe.util.files import Stamp
 from tfpipe.util.json_text import to_json
 from tfpipe.util.locks import waiting_lock
-from tfpipe.util.made_from import MadeFrom, stamped
+from tfpipe.util.made_from import MadeFrom, stamp_files
 from tfpipe.util.retry import retried
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ ABOUT, LOCK = "about.json", ".lock"
 # Files of fewer bytes, a list of some 100,000 images, are read by every process in a tenth of a second: not stored.
 SMALL_BYTES = 8_000_000
 # Bytes that stay free on the disk, as a share of a table's own.
-SPARE = 0.1
+FREE_SHARE = 0.1
 ADVICE = "set data.index to a folder that can be written"
 
 
@@ -130,7 +130,7 @@ def write_table(folder: Path, table: StoredTable, made_from: MadeFrom, *, replac
     Raises OSError if it cannot be written, or the disk has no room.
     """
     free_bytes = shutil.disk_usage(folder.parent).free
-    if free_bytes < (1 + SPARE) * table.nbytes:
+    if free_bytes < (1 + FREE_SHARE) * table.nbytes:
         raise OSError(errno.ENOSPC, f"{table.nbytes / 1e6:.0f} MB are needed, {free_bytes / 1e6:.0f} MB are free")
     unfinished = partial_path(folder)
     parts = {**table.streams, **{name: [array] for name, array in table.columns.items()}}
@@ -193,7 +193,7 @@ class TableStore:
 
     def stamps(self, paths: Iterable[Path | None]) -> list[tuple[str, Stamp]]:
         """Returns the paths and stamps of files as rank 0 sees them, on every rank; [] if nothing is stored."""
-        return self.world.from_rank0(lambda: stamped(paths)) if self.folders else []
+        return self.world.from_rank0(lambda: stamp_files(paths)) if self.folders else []
 
     def table(
         self, kind: str, settings: dict[str, Any], make: Callable[[World], StoredTable | None], *, shared: bool = False

@@ -155,7 +155,7 @@ class Catalog:
         """Returns whether a file is read besides each image's: its mask or, if boxes are not known, its XML."""
         return self.boxes is None or self.masks is not None
 
-    def opened(self, item: int) -> list[str]:
+    def files_of(self, item: int) -> list[str]:
         """Returns the paths or URLs of an image and of its mask or, if it is parsed, of its XML."""
         annotation = self.annotation(item) if self.reads_annotations else ""
         return [path for path in (self.paths[item], annotation) if path]

@@ -13,7 +13,7 @@ from tfpipe.errors import ConfigError, counted
 from tfpipe.util.files import text_of
 
 
-def weighted(catalog: Catalog, path: Path) -> Catalog:
+def with_weights(catalog: Catalog, path: Path) -> Catalog:
     """Returns training data with the weights that a file has, one number a line and image.
 
     Raises ConfigError if the file cannot be read, a line is no number, there are more or fewer lines, or the data has

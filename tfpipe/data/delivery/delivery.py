@@ -60,18 +60,18 @@ class Delivery:
         self.taker: Taker | None = None
         self.is_held = False
 
-    def opened(self) -> "Taker":
+    def open_taker(self) -> "Taker":
         """Returns the pipeline; opens it if it is not open."""
         if self.taker is None:
-            self.dropped.look()
+            self.dropped.find_dropped()
             self.dropped.begin(self.progress.ahead)
             self.meter.restart()
             self.taker = self._open(self.progress)
         return self.taker
 
-    def built(self) -> "Batches":
+    def wait_for_batches(self) -> "Batches":
         """Returns the batches of the pipeline, once it is built; raises the error of building it."""
-        taker = self.opened()
+        taker = self.open_taker()
         if (error := taker.failure()) is not None:
             self._end(error)
         return taker.batches
@@ -85,7 +85,7 @@ class Delivery:
         before = self.progress.at
         if before.ended:
             raise StopIteration
-        taker = self.opened()
+        taker = self.open_taker()
         taker.wait_until_built()  # no batch's wait: the first batch's file would seem to take as long
         self.meter.wait()
         answer = taker.peek(before.given.step + 1)
@@ -105,7 +105,7 @@ class Delivery:
         if not isinstance(error, StopIteration):
             self.release()
             raise error
-        self.dropped.look(end=True)
+        self.dropped.find_dropped(final=True)
         self.release()
         self.progress.at = self.progress.at._replace(ended=True)
         self.dropped.check()
@@ -118,44 +118,44 @@ class Delivery:
                 if self.progress.at is after:
                     self.progress.at = before
 
-    def go_to(self, stream: Stream, step: int = 0, crops_before: int = 0) -> None:
+    def seek(self, stream: Stream, step: int = 0, crops_before: int = 0) -> None:
         """Goes to the beginning of `stream`, before which the rank had `step` batches, and all ranks `crops_before`."""
-        with self._left():
+        with self._moving():
             self.dropped.restart()
-            self.progress.go_to(stream, step, crops_before)
+            self.progress.seek(stream, step, crops_before)
 
     def go_back(self) -> None:
         """Goes to the point that the state is of."""
-        with self._left():
+        with self._moving():
             self.progress.go_back()
 
     def begin_pass(self) -> Position:
         """Begins a whole pass over test data, or that of a state just loaded; returns the position."""
         with self.lock:
             if not self.progress.at.is_fresh:
-                self.go_to(self.progress.start)
+                self.seek(self.progress.start)
             at = self.progress.at
             self.progress.at = at._replace(passes=at.passes + 1)
             return self.progress.at
 
     @contextmanager
-    def _left(self) -> Iterator[None]:
+    def _moving(self) -> Iterator[None]:
         """Ends the pipeline, also for another thread, before the position moves within `with`.
 
         Forgets what was left out of batches that do not count.
         """
         self.cancel()
         with self.lock:
-            self.settle()
-            self.dropped.forget()
+            self.confirm_dropped()
+            self.dropped.discard_unconfirmed()
             self.release()
             yield
 
-    def settle(self) -> None:
-        """Settles the samples left out of the batches that the state counts."""
-        self.dropped.look()
+    def confirm_dropped(self) -> None:
+        """Confirms the samples left out of the batches that the state counts."""
+        self.dropped.find_dropped()
         rank, at = self.progress.rank, self.progress.at
-        self.dropped.settle(math.inf if at.is_over else self.progress.rest.cursors[rank].position)
+        self.dropped.confirm(math.inf if at.is_over else self.progress.rest.cursors[rank].position)
 
     def release(self) -> None:
         """Ends the pipeline and its thread; forgets it before, so that an interrupted end leaves none to wait for."""
@@ -168,7 +168,7 @@ class Delivery:
         if (taker := self.taker) is not None:
             taker.cancel()
 
-    def hold(self) -> None:
+    def shut_down(self) -> None:
         """Ends the pipeline as the process ends; threads that take batches, which are daemons, wait for that end."""
         self.is_held = True
         self.cancel()

@@ -49,7 +49,7 @@ class Opener:
         at, split = progress.at, self._lengths.data
         step = at.given.step
         # Here, as all ranks may have to ask for it, and not in the thread.
-        schedule = self._lengths.schedule if split.config.phased else None
+        schedule = self._lengths.schedule if split.config.has_phases else None
 
         def build(stream: Stream, taken: int) -> tf.data.Dataset:
             if schedule is not None:
@@ -68,7 +68,7 @@ class Opener:
         return Taker(batches, step + 1, self.timeout_s, prepare, self.ahead)
 
     def _warn(self, batch: Batch) -> Batch:
-        if self._warns_of_exif and core().unturned():
+        if self._warns_of_exif and core().pop_unturned():
             self._warns_of_exif = False
             logger.warning(TURNED)
         return batch
@@ -76,7 +76,7 @@ class Opener:
     def element_spec(self, opened: Batches) -> Batch:
         """Returns the types and shapes of all batches, None for a size that changes with the phases."""
         config, split = self._config, self._lengths.data
-        if not split.config.phased:
+        if not split.config.has_phases:
             return opened.element_spec
         phases = self._lengths.schedule.phases
         specs = [self._build(config.at(phase.epoch), self.start).element_spec for phase in phases]

@@ -22,14 +22,14 @@ from tfpipe.data.runtime.shutdown import END_S, EXIT_S
 # Seconds in which a failure has to be named, beyond those that a batch may take.
 NAMING_S = 60.0
 # Batches that are on a device, or on their way, before they are asked for: one is trained, the next one is copied.
-AHEAD = 2
+ON_DEVICE = 2
 
 Prepare = Callable[[Iterator[Any]], Iterator[Any]]
 
 
 def on_device(device: str | Callable[[tf.Tensor], Any]) -> Prepare:
     """Returns a function that puts batches on `device`, e.g. "GPU:0", or where a function puts each tensor."""
-    return partial(map, partial(_put, partial(_copied, device) if isinstance(device, str) else device))
+    return partial(map, partial(_put, partial(_copy_part, device) if isinstance(device, str) else device))
 
 
 def _put(put: Callable[[tf.Tensor], Any], batch: Batch) -> Batch:
@@ -39,7 +39,7 @@ def _put(put: Callable[[tf.Tensor], Any], batch: Batch) -> Batch:
     return batch._replace(data=data, moved_s=time.perf_counter() - began_s)
 
 
-def _copied(device: str, part: tf.Tensor) -> tf.Tensor:
+def _copy_part(device: str, part: tf.Tensor) -> tf.Tensor:
     with tf.device(device):
         return tf.identity(part)
 
@@ -86,7 +86,7 @@ class Taker:
         self.cancel: Callable[[], None] = batches.cancel
         """Ends the wait for a batch, after which there are no more; not for storage that hangs."""
         self._end: Any = weakref.finalize(self, _end, self._thread, self._built, self._asked, self.cancel)
-        self._end.atexit = False  # then Delivery.hold ends it, after it has silenced who waits
+        self._end.atexit = False  # then Delivery.shut_down ends it, after it has silenced who waits
         self._thread.start()  # after what ends it
         if ahead:
             self._asked.put(first + ahead - 1)

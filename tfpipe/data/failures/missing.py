@@ -24,6 +24,17 @@ LOOK_EVERY = 1000
 PASSED = "it could not be read when it was due, but can be read now"
 
 
+def check_fraction(dropped: int, split: Split, most: float, names: str) -> None:
+    """Raises TfpipeError if more than a share `most` of an epoch's samples were left out; `names` tells which ones."""
+    samples = split.order.length
+    if dropped > most * samples:
+        raise TfpipeError(
+            f"rank {split.world.rank}: {dropped} of {samples} {split.catalog.split} samples "
+            f"({100 * dropped / samples:.3g} %) cannot be used, and data.max_bad_fraction allows {100 * most:.3g} %; "
+            f"{names} tfpipe check finds all such files"
+        )
+
+
 @dataclass(frozen=True)
 class MissingSamples:
     """A point up to which samples without a crop were looked for, by the positions of a rank's batches."""
@@ -35,7 +46,7 @@ class MissingSamples:
     last: int = -1
     """Position of the last sample that gave a crop; -1 before the first."""
 
-    def passed(self, batches: Sequence[np.ndarray]) -> tuple[SampleRef, "MissingSamples"]:
+    def find_missing(self, batches: Sequence[np.ndarray]) -> tuple[SampleRef, "MissingSamples"]:
         """Returns the samples that gave no crop, up to the last one in the next batches, and the point after that.
 
         `batches` are consecutive batches' positions as from build_dataset, int64 [batch, 2] each, without gaps.
@@ -79,8 +90,8 @@ class DroppedLog:
         self._split, self._most = split, most
         # Stored crops are never left out: a bad one ends the run.
         self._looks = split.config.on_error == "skip" and split.stores == "images"
-        self._settled: list[DroppedSample] = []
-        self._settled_counts: Counter[int] = Counter()  # by epoch
+        self._confirmed: list[DroppedSample] = []
+        self._confirmed_counts: Counter[int] = Counter()  # by epoch
         self._open: dict[int, DroppedSample] = {}  # by position
         self._empty: dict[int, Any] = {}  # stamps of the files of samples that have no crop
         self._unchecked = False
@@ -99,72 +110,66 @@ class DroppedLog:
         if self._looks:
             self._batches[number] = positions
             if len(self._batches) >= LOOK_EVERY:
-                self.look()
+                self.find_dropped()
         if self._unchecked:
             self.check()
 
-    def look(self, end: bool = False) -> None:
-        """Looks for samples left out of the batches added; `end` says whether they are the last ones of a test pass."""
+    def find_dropped(self, final: bool = False) -> None:
+        """Looks for samples left out of the batches added; `final` says whether they are a test pass' last ones."""
         if not self._looks:
             return
-        missing, point = self._point.passed(list(self._batches.values()))
-        rest = [point.rest(self._split.order.count)] if end else []
+        missing, point = self._point.find_missing(list(self._batches.values()))
+        rest = [point.rest(self._split.order.count)] if final else []
         for visits in (missing, *rest):
-            self._open |= {sample.position: sample for sample in self._explained(visits)}
+            self._open |= {sample.position: sample for sample in self._explain(visits)}
         self._point, self._batches, self._unchecked = point, {}, True
 
     @property
     def counts(self) -> dict[int, int]:
         """Samples left out since the stream began, as far as they were looked for, by epoch."""
-        return dict(self._settled_counts + self._epochs(self._open.values()))
+        return dict(self._confirmed_counts + self._epochs(self._open.values()))
 
     @property
     def count(self) -> int:
         """Samples left out since the stream began, as far as they were looked for."""
         return sum(self.counts.values())
 
-    def settle(self, end: float) -> None:
-        """Settles the samples before stream position `end`: the state counts their batches."""
-        settled = [sample for position, sample in self._open.items() if position < end]
+    def confirm(self, end: float) -> None:
+        """Confirms the samples before stream position `end`: the state counts their batches."""
+        confirmed = [sample for position, sample in self._open.items() if position < end]
         rest = {position: sample for position, sample in self._open.items() if position >= end}
-        counts = self._settled_counts + self._epochs(settled)
-        self._settled, self._settled_counts, self._open = [*self._settled, *settled], counts, rest
+        counts = self._confirmed_counts + self._epochs(confirmed)
+        self._confirmed, self._confirmed_counts, self._open = [*self._confirmed, *confirmed], counts, rest
 
-    def forget(self) -> None:
-        """Forgets the samples that are not settled: they come again, and are then left out again."""
+    def discard_unconfirmed(self) -> None:
+        """Discards the samples that are not confirmed: they come again, and are then left out again."""
         self._open, self._batches = {}, {}
 
     def restart(self) -> None:
         """Begins to count the samples of epochs from zero."""
-        self._settled_counts = Counter()
+        self._confirmed_counts = Counter()
 
-    def take(self) -> list[DroppedSample]:
-        """Returns the samples settled since the last call."""
-        settled, self._settled = self._settled, []
-        return settled
+    def pop_confirmed(self) -> list[DroppedSample]:
+        """Returns the samples confirmed since the last call."""
+        confirmed, self._confirmed = self._confirmed, []
+        return confirmed
 
     def check(self, ranks: Sequence[dict[int, int]] = ()) -> None:
         """Raises TfpipeError if more samples of an epoch were left out than are allowed; names the last ones.
 
         `ranks` are the `counts` of all ranks; without them, this rank's alone count.
         """
-        name, visits = self._split.catalog.split, self._split.order.length
         worst = max(sum(map(Counter, ranks or [self.counts]), Counter()).values(), default=0)
-        if worst > self._most * visits:
-            last = [*self._settled, *self._open.values()][-3:]
-            names = "; ".join(f"{sample.failure.path}: {sample.failure.reason}" for sample in last)
-            raise TfpipeError(
-                f"rank {self._split.world.rank}: {worst} of {visits} {name} samples cannot be used, "
-                f"more than the {self._most:.4g} that data.max_bad_fraction lets be left out; the last ones are "
-                f"{names or 'on other ranks'}; tfpipe check finds all such files"
-            )
+        last = [*self._confirmed, *self._open.values()][-3:]
+        names = "; ".join(f"{sample.failure.path}: {sample.failure.reason}" for sample in last)
+        check_fraction(worst, self._split, self._most, f"the last ones are {names or 'on other ranks'};")
         self._unchecked = False
 
     def _epochs(self, samples: Any) -> Counter[int]:
         positions = np.array([sample.position for sample in samples], np.int64)
         return Counter(self._split.order.epochs(positions, self._split.world).tolist())
 
-    def _explained(self, visits: SampleRef) -> list[DroppedSample]:
+    def _explain(self, visits: SampleRef) -> list[DroppedSample]:
         split, catalog = self._split, self._split.catalog
         # A run may resume right after the last crop of a sample: then nothing of it is missing.
         rest = visits.first_crop < most_crops(split, visits.item)

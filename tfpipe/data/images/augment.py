@@ -41,7 +41,7 @@ def choose_augment(config: DataConfig, *, training: bool) -> Augment | None:
     return augment
 
 
-def augmented(images: Any, positions: tf.Tensor, span: Any, augment: Sequence[Augment | None]) -> Any:
+def augment_crops(images: Any, positions: tf.Tensor, span: Any, augment: Sequence[Augment | None]) -> Any:
     """Returns crops, or a tuple of them by view, changed by the function of each view; None changes nothing."""
     if not isinstance(images, tuple):
         return images if augment[0] is None else augment[0](images, positions, span)

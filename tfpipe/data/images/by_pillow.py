@@ -38,7 +38,7 @@ def formats() -> tuple[str, ...]:
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
-def turned(pixels: np.ndarray, orientation: int) -> np.ndarray:
+def turn_pixels(pixels: np.ndarray, orientation: int) -> np.ndarray:
     """Returns pixels [height, width, ...] as EXIF turns them."""
     pixels = pixels.swapaxes(0, 1) if orientation > 4 else pixels
     pixels = pixels[::-1] if orientation in (3, 4, 7, 8) else pixels
@@ -81,7 +81,7 @@ class ByPillow:
         self._lock, self._count, self._seconds = threading.Lock(), Counter[str](), 0.0
 
     def decode(self, contents: bytes, channels: int, turn: bool) -> np.ndarray:
-        """Returns what `decode` does."""
+        """Decodes as `decode` does, and returns the same."""
         begun_s = time.thread_time()
         pixels, kind = decode(contents, channels, turn)
         with self._lock:
@@ -116,4 +116,4 @@ def decode(contents: bytes, channels: int, turn: bool = False) -> tuple[np.ndarr
         pixels = np.asarray(plain.convert("RGB").convert("RGB" if channels == 3 else "L"))
         pixels = pixels.reshape(*plain.size[::-1], channels)
         # An AVIF's orientation is part of its format, and no wish of its EXIF.
-        return turned(pixels, orientation) if turn or kind == "AVIF" else pixels, kind
+        return turn_pixels(pixels, orientation) if turn or kind == "AVIF" else pixels, kind

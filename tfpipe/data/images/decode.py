@@ -137,11 +137,11 @@ def _write(config: DataConfig, targets: list[Target], how: Decoding) -> Callable
             )
             return _as_before(new, crops)
 
-        def replaced() -> tuple[tf.Tensor, ...]:
+        def replace_all() -> tuple[tf.Tensor, ...]:
             # One after the other: each may take hundreds of megabytes, and other calls decode at the same time.
             return tf.foldl(replace, tf.unique(others)[0], written, parallel_iterations=1)
 
-        crops = tf.cond(tf.size(others) > 0, replaced, lambda: written)
+        crops = tf.cond(tf.size(others) > 0, replace_all, lambda: written)
         return crops if config.views else crops[0]
 
     return write

@@ -23,7 +23,7 @@ class Draw(NamedTuple):
     weight: tf.Tensor  # int32 []: in [0, full_weight] of the library
 
 
-def mixed(crops: Crops, mix: Mix, seed: int, classes: int) -> Crops:
+def mix_batch(crops: Crops, mix: Mix, seed: int, classes: int) -> Crops:
     """Returns a batch of at least one crop, mixed; in the batch's own memory if nothing else refers to it.
 
     Labels become shares of the classes, float32 [batch, classes], in proportion to the pixels.

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
-from tfpipe.data.images.by_pillow import ByPillow, turned
+from tfpipe.data.images.by_pillow import ByPillow, turn_pixels
 from tfpipe.data.images.headers import START_OF_IMAGE, header_of
 from tfpipe.native import native
 from tfpipe.util.tensorflow_api import HAS_WEBP
@@ -94,7 +94,7 @@ def decode_image(contents: tf.Tensor, channels: int, how: Decoding) -> tf.Tensor
         pixels = decode(3) if channels == 3 else tf.cond(inks, lambda: _gray(decode(3)), lambda: decode(1))
         if not how.turn:
             return pixels
-        by_exif = lambda pixels, contents: turned(pixels, header_of(contents, "it").orientation)  # noqa: E731
+        by_exif = lambda pixels, contents: turn_pixels(pixels, header_of(contents, "it").orientation)  # noqa: E731
         return _by_python(by_exif, [pixels, contents], tf.uint8, 3)
 
     return tf.cond(tf.io.is_jpeg(contents), decode_jpeg, lambda: _decode_other(contents, channels, how))

@@ -23,7 +23,7 @@ class Target(NamedTuple):
     size: tuple[int, int]
     """Height and width."""
     level: int = STRETCHED
-    """Level of what a window leaves free that keeps its aspect ratio, see letterboxed; STRETCHED: none does."""
+    """Level of what a window leaves free that keeps its aspect ratio, see letterbox_windows; STRETCHED: none does."""
     cover: tuple[int, int] = (0, 0)
     """Height and width that a window covers, which keeps its aspect ratio, of which the crop is the middle; 0: none."""
 
@@ -38,7 +38,7 @@ def target_of(config: DataConfig, split: str) -> Target:
     return Target(size, cover=(height, width))
 
 
-def placed(sizes: tf.Tensor, target: Target) -> tf.Tensor:
+def place_windows(sizes: tf.Tensor, target: Target) -> tf.Tensor:
     """Returns int32 [n, 4]: top, left, height and width of windows of `sizes` (int32 [n, 2]) in their crops.
 
     A window that covers goes beyond its crop.
@@ -46,7 +46,7 @@ def placed(sizes: tf.Tensor, target: Target) -> tf.Tensor:
     if any(target.cover):
         return _covering(sizes, target)
     if target.level != STRETCHED:
-        return letterboxed(sizes, target.size)
+        return letterbox_windows(sizes, target.size)
     return full_windows(tf.zeros_like(sizes) + tf.constant(target.size))
 
 
@@ -61,7 +61,7 @@ def _covering(sizes: tf.Tensor, target: Target) -> tf.Tensor:
     return tf.cast(tf.concat([-first, whole], axis=1), tf.int32)
 
 
-def letterboxed(sizes: tf.Tensor, target: tuple[int, int]) -> tf.Tensor:
+def letterbox_windows(sizes: tf.Tensor, target: tuple[int, int]) -> tf.Tensor:
     """Returns int32 [n, 4]: top, left, height and width of images in crops of `target`, by "letterbox".
 
     Images of `sizes` (int32 [n, 2]) are resized, with their aspect ratio, to the largest size that fits, and are in the
@@ -129,7 +129,7 @@ def random_windows(sizes: tf.Tensor, boxes: Candidates, seeds: tf.Tensor, ranges
     return tf.ensure_shape(drawn, [None, len(ranges), 4])
 
 
-def flipped(seeds: tf.Tensor) -> tf.Tensor:
+def draw_flips(seeds: tf.Tensor) -> tf.Tensor:
     """Returns bool [k]: which crops to mirror, given their seeds (int64 [k, 2]); true for about half of them."""
     return tf.cast(_hashes(seeds), tf.int64) < 0  # the top bit
 

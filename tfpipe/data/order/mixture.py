@@ -50,7 +50,7 @@ class Mixture:
     @property
     def length(self) -> int:
         """Number of positions of an epoch: that of a list of all samples."""
-        return self._joined.length
+        return self._whole.length
 
     @property
     def seed(self) -> int:
@@ -66,18 +66,18 @@ class Mixture:
 
     def positions(self, epoch: int, world: World) -> range:
         """Returns the stream positions of a rank in an epoch; see Order.positions."""
-        return self._joined.positions(epoch, world)
+        return self._whole.positions(epoch, world)
 
     def epochs(self, positions: Array, world: World) -> Array:
         """Returns int64 [k]: the epochs of a rank's stream positions (int64 [k])."""
-        return self._joined.epochs(positions, world)
+        return self._whole.epochs(positions, world)
 
     def items(self, positions: Array, world: World = World()) -> Array:
         """Returns int64 [k]: the samples at stream positions (int64 [k]); evaluates the order of every list for each.
 
         Raises ValueError if the rank has no sample of a list; only in the scope "shard", with fewer samples than ranks.
         """
-        steps = self._joined.steps(positions, world)
+        steps = self._whole.steps(positions, world)
         blocks, places = steps // SLOTS, steps % SLOTS
         if self.shuffle:
             seed = mixed_seed(self.seed, len(self.orders))
@@ -97,7 +97,7 @@ class Mixture:
         return items
 
     @property
-    def _joined(self) -> Order:
+    def _whole(self) -> Order:
         """Order of one list of all samples, whose epochs and repeats are those of the mixture."""
         return Order(self.count, scope=self.scope, repeats=self.repeats)
 

@@ -110,7 +110,7 @@ class Progress:
         self._marks = {used.step: used}
         self.at = self.at._replace(given=used, moves=self.at.moves + 1, ended=over)
 
-    def go_to(self, stream: Stream, step: int = 0, crops_before: int = 0) -> None:
+    def seek(self, stream: Stream, step: int = 0, crops_before: int = 0) -> None:
         """Goes to the beginning of `stream`, before which the rank had `step` batches, and all ranks `crops_before`."""
         at, first = self.at, Mark(step)
         counted = None if at.counted is None else first

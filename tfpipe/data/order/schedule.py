@@ -73,7 +73,7 @@ class Schedule:
         plain = replace(self, skipped=0)
         return plain if done is None else replace(plain, skipped=plain.first_step(done[0]) + done[1] - step)
 
-    def resumed(self, then: "Schedule", step: int, ranks_then: int, ranks: int) -> int:
+    def resume_step(self, then: "Schedule", step: int, ranks_then: int, ranks: int) -> int:
         """Returns the step at which this run resumes another one, of which `step` steps are done, in the same epoch.
 
         `then` is the other run's schedule, of `ranks_then` ranks. A step counts by its crops, rounded down.

@@ -52,13 +52,13 @@ class LoaderState:
         Raises ConfigError, which says what is wrong, for values that no Loader has written.
         """
         try:
-            return cls._checked(values)
+            return cls._check(values)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             problem = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-            raise _damaged(problem) from error
+            raise _damage(problem) from error
 
     @classmethod
-    def _checked(cls, values: Any) -> "LoaderState":
+    def _check(cls, values: Any) -> "LoaderState":
         if not isinstance(values, Mapping):
             raise TypeError(f"it is of the type {type(values).__name__}")
         if values["format"] != FORMAT:
@@ -87,7 +87,7 @@ class LoaderState:
         return cls(str(values["split"]), stream, *counts, values["contract"])
 
     def check(self, split: str, size: int, data: DataConfig, broken: list[str]) -> None:
-        """Checks that `size` ranks with these data can continue; `broken` are the breaches of the contract.
+        """Checks that `size` ranks with these data can continue; `broken` are the differences of the contract.
 
         Raises ConfigError, with all reasons, if they cannot.
         """
@@ -114,18 +114,18 @@ class LoaderState:
         low = 0 if least is None else least * after + begun
         if crops < low or (most is not None and crops > most * after + begun):
             between = f"at least {low}" if most is None else f"{low} to {most * after + begun}"
-            raise _damaged(f"crops is {crops}, and before its frontiers and pending positions are {between}")
+            raise _damage(f"crops is {crops}, and before its frontiers and pending positions are {between}")
         done = sum(self.batches)
         if len(self.batch_size) == 1:
             # Other numbers of ranks have rounded the batches down, and the last batches of test data are smaller.
             rows = self.batch_size[0][1]
             low = rows * done if self.split == "train" else 0
             if not low <= crops < rows * (done + size):
-                raise _damaged(f"crops is {crops}, and its batches, {done}, have {low} to {rows * (done + size) - 1}")
+                raise _damage(f"crops is {crops}, and its batches, {done}, have {low} to {rows * (done + size) - 1}")
         if self.ended and self.split == "train":
-            raise _damaged("ended is true, and training data never end")
+            raise _damage("ended is true, and training data never end")
         if whole is not None and self.ended != (crops == whole):
-            raise _damaged(f"ended is {json.dumps(self.ended)}, and crops is {crops} of {whole}")
+            raise _damage(f"ended is {json.dumps(self.ended)}, and crops is {crops} of {whole}")
 
     def steps(self, rank: int, size: int, data: DataConfig, schedule_of: Callable[[int], Schedule]) -> int:
         """Returns the batches of `rank` of `size` ranks that the state counts as done.
@@ -136,14 +136,14 @@ class LoaderState:
         then, batch_size = self.stream.size, by_epoch(data.batch_size)
         if size == then and batch_size == self.batch_size:
             return self.batches[rank]
-        if not data.phased:
+        if not data.has_phases:
             return self.crops // (batch_size[0][1] * size)
         if over_all(batch_size, size) == over_all(self.batch_size, then):
             return min(self.batches)
-        return schedule_of(size).resumed(schedule_of(then), min(self.batches), then, size)
+        return schedule_of(size).resume_step(schedule_of(then), min(self.batches), then, size)
 
 
-def _damaged(problem: str) -> ConfigError:
+def _damage(problem: str) -> ConfigError:
     return ConfigError(f"this is no whole state of a Loader: {problem}; expected the value of Loader.state_dict()")
 
 

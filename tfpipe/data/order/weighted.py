@@ -56,7 +56,7 @@ class WeightedOrder(Order):
         if isinstance(points, np.ndarray):
             items = np.searchsorted(ends, points, side="right")
         else:
-            items = _searchsorted(ends, points)
+            items = _search(ends, points)
         return items if self.scope == "global" else items * world.size + world.rank
 
     def expected(self, world: World = World()) -> np.ndarray:
@@ -101,7 +101,7 @@ def widths(weights: np.ndarray) -> np.ndarray:
     return result
 
 
-def _searchsorted(ends: np.ndarray, points: Any) -> Any:
+def _search(ends: np.ndarray, points: Any) -> Any:
     import tensorflow as tf
 
     # Outside the graph being built, which then holds a reference, not a copy.

@@ -11,7 +11,7 @@ STAGES = ("visit", "read", "crop", "finish")
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TunedValue:
     """A value that AUTOTUNE chose."""
 
     stage: str
@@ -33,14 +33,14 @@ class Stage:
     """Concurrent calls, at the end."""
 
 
-def tuned(iterator: Iterator[Any], names: Sequence[str] = STAGES) -> list[Tuned]:
+def tuned_values(iterator: Iterator[Any], names: Sequence[str] = STAGES) -> list[TunedValue]:
     """Returns the values that AUTOTUNE chose, in pipeline order; none if it is switched off."""
     result = []
     stage_names = iter(names)
     for node in _nodes(iterator):
         # The only tunable map beyond `names` is the user's `data.transform`.
         stage = next(stage_names, "transform") if _is_map(node) else node.name.lower()
-        result += [Tuned(stage, value.name, value.value) for value in node.parameters if value.tunable]
+        result += [TunedValue(stage, value.name, value.value) for value in node.parameters if value.tunable]
     return result
 
 
@@ -58,7 +58,7 @@ def stages(iterator: Iterator[Any], names: Sequence[str] = STAGES) -> list[Stage
     return list(result.values())
 
 
-def queued(iterator: Iterator[Any]) -> int | None:
+def count_queued(iterator: Iterator[Any]) -> int | None:
     """Returns the number of elements in the pipeline's last prefetch buffer; None if there is no model, or no such."""
     buffers = [node for node in _nodes(iterator) if "Prefetch" in node.name]
     return int(buffers[-1].buffered_elements) if buffers else None

@@ -26,14 +26,14 @@ class BufferPool:
         with suppress(IndexError):  # another thread may take the last one
             room = self._free.pop()
         if room is None or len(room) < size:
-            room = aligned((size,))
+            room = allocate_aligned((size,))
         # Every view, even a view of a view, keeps `base` alive: its base is a memoryview, which ends NumPy's chain.
         base = np.frombuffer(room.data[:size], np.uint8)
         weakref.finalize(base, self._free.append, room).atexit = False
         return base.reshape(shape)
 
 
-def aligned(shape: tuple[int, ...]) -> np.ndarray:
+def allocate_aligned(shape: tuple[int, ...]) -> np.ndarray:
     """Returns an uninitialised uint8 array of that shape, aligned to ALIGNMENT bytes."""
     size = math.prod(shape)
     buffer = np.empty(size + ALIGNMENT - 1, np.uint8)

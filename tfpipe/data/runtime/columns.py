@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.data.runtime.buffer_pool import aligned
+from tfpipe.data.runtime.buffer_pool import allocate_aligned
 from tfpipe.native import HANDLE, native
 
 
@@ -79,7 +79,7 @@ def handle(array: np.ndarray, origin: int) -> np.ndarray:
 class _Handle:
     def __init__(self, array: np.ndarray, origin: int) -> None:
         self._array = array
-        self._fields = aligned((8 * HANDLE,)).view(np.int64)
+        self._fields = allocate_aligned((8 * HANDLE,)).view(np.int64)
         row_bytes = array.itemsize * int(np.prod(array.shape[1:]))
         fields = (origin, array.ctypes.data, len(array), array.shape[1] if array.ndim > 1 else 0, row_bytes)
         self._fields[:] = [*fields, *[0] * (HANDLE - len(fields))]

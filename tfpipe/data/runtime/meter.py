@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
-from tfpipe.data.runtime.autotune import queued, stages
+from tfpipe.data.runtime.autotune import count_queued, stages
 
 RECENT = 100
 
@@ -192,7 +192,7 @@ class Meter:
         }
         if self._delayed_s is not None:
             result["delay_s"] = self._delayed_s / self._batches
-        if (ready := None if iterator is None else queued(iterator)) is not None:
+        if (ready := None if iterator is None else count_queued(iterator)) is not None:
             result["queue"] = ready
         result["stages"] = {
             stage.stage: {

@@ -12,7 +12,7 @@ AUTOTUNE = -1  # tf.data.AUTOTUNE
 READS = 64
 # Decode calls beyond one a thread, as a share of the threads. Batches keep their order, so a thread whose call ends
 # before an earlier one's would wait: 2, 8 and 11 % of the time of 2, 16 and 32 threads (profiles/decode_calls.py).
-SPARE = 1 / 4
+SPARE_CALLS = 1 / 4
 # The same if a few images are huge: p99 of the wait for a batch is then 1 to 21 ms, with a quarter 49 to 57 ms
 # (profiles/huge.py). For other data this costs 2 to 3 % of the threads' time.
 SPARE_UNEVEN = 2
@@ -42,7 +42,7 @@ def calls_at_once(config: DataConfig, world: World, *, uneven: bool = False) -> 
         return default if setting == "auto" else None if setting == 1 else setting
 
     threads = thread_budget(config, world)
-    decodes = threads + max(1, int((SPARE_UNEVEN if uneven else SPARE) * threads))
+    decodes = threads + max(1, int((SPARE_UNEVEN if uneven else SPARE_CALLS) * threads))
     return Calls(calls(config.parallel.read, READS), calls(config.parallel.decode, decodes))
 
 

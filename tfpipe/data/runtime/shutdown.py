@@ -49,7 +49,7 @@ def register_exit() -> "weakref.WeakSet[tf.data.Dataset]":
 
 
 def hold_at_exit(thing: Any) -> None:
-    """Lets an exit handler call `thing.hold()`, before the iterators over datasets are closed.
+    """Lets an exit handler call `thing.shut_down()`, before the iterators over datasets are closed.
 
     It has to keep daemon threads out of TensorFlow while the process ends: Python ends such a thread wherever it is,
     and within TensorFlow's C++ that aborts the process.
@@ -61,7 +61,7 @@ def hold_at_exit(thing: Any) -> None:
 def _register_holding() -> "weakref.WeakSet[Any]":
     everything = weakref.WeakSet[Any]()
     register_exit()  # handlers run in reverse order
-    atexit.register(unless_forked(lambda: [thing.hold() for thing in everything]))
+    atexit.register(unless_forked(lambda: [thing.shut_down() for thing in everything]))
     return everything
 
 

@@ -59,7 +59,7 @@ def on_disk(folder: Path, kind: str, count: int) -> Store:
         cached, before = find(file, source)
         is_cached = tf.not_equal(cached, "")
 
-        def compared() -> tf.Tensor:
+        def compare() -> tf.Tensor:
             stamp = native().stamp(source)
             now = tf.strings.reduce_join(tf.strings.as_string(stamp, width=DIGITS, fill="0"))
 
@@ -76,7 +76,7 @@ def on_disk(folder: Path, kind: str, count: int) -> Store:
             with tf.control_dependencies([update]):
                 return tf.identity(contents)
 
-        return tf.cond(is_cached & is_compared.sparse_read(item), lambda: cached, compared)
+        return tf.cond(is_cached & is_compared.sparse_read(item), lambda: cached, compare)
 
     return contents_of
 

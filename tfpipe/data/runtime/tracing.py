@@ -97,7 +97,7 @@ class Tracer:
         """Writes the trace if it is still being recorded; a run that ends early gets a trace of fewer steps."""
         import tensorflow as tf
 
-        events = core().recorded() if self._recording else np.zeros(0, core().event)
+        events = core().end_recording() if self._recording else np.zeros(0, core().event)
         self._recording = False
         if self._running:
             self._running = False

@@ -33,7 +33,7 @@ from tfpipe.errors import ConfigError, counted
 from tfpipe.util.tensorflow_api import CancellationManager
 
 # Blocks that a worker prefetches beyond those that the rank has requested.
-AHEAD = 2
+PREFETCHED = 2
 # Outstanding requests of a rank to a worker.
 UNDER_WAY = 2
 # Seconds without data after which a worker counts as dead; 32 images must not take longer.
@@ -52,7 +52,7 @@ class Block(NamedTuple):
     crops: Any  # a NamedTuple of tensors or arrays [k, ...]
 
 
-class Distributed:
+class WorkerDataset:
     """The elements of a dataset, as NumPy arrays, made by the worker at an address."""
 
     def __init__(self, make: Callable[[], tf.data.Dataset], address: str) -> None:
@@ -75,7 +75,7 @@ class Distributed:
         self._manager.start_cancel()
 
 
-def served(load: Callable[..., tf.data.Dataset], workers: Workers, split: Split) -> tf.data.Dataset:
+def serve_crops(load: Callable[..., tf.data.Dataset], workers: Workers, split: Split) -> tf.data.Dataset:
     """Builds the dataset of this rank's crops, IMAGES images per element, which workers make by `load`.
 
     Given the split, a `part` of the rank's samples and a `decoder`, `load` builds a dataset of NamedTuples of tensors
@@ -96,25 +96,25 @@ def served(load: Callable[..., tf.data.Dataset], workers: Workers, split: Split)
         part = BlockRange(first, workers.count, IMAGES)
         dataset = load(replace(split, config=theirs), part=part, decoder=decoder)
         if decoder.images != IMAGES:
-            dataset = together(dataset)
+            dataset = in_blocks(dataset)
         numbers = tf.data.Dataset.range(first, tf.int64.max, workers.count)
-        dataset = tf.data.Dataset.zip(numbers, dataset).map(Block).prefetch(AHEAD)
+        dataset = tf.data.Dataset.zip(numbers, dataset).map(Block).prefetch(PREFETCHED)
         tunes_itself = local is None and theirs.threads is None and theirs.num_parallel_readers != 1
         # A worker elsewhere has its own number of threads unless the config sets one.
         return dataset.with_options(tf.data.Options() if tunes_itself else options(theirs, world))
 
-    def open_at(first: int, address: str) -> Distributed:
-        return Distributed(lambda: blocks(tf.constant(first, tf.int64)), address)
+    def open_at(first: int, address: str) -> WorkerDataset:
+        return WorkerDataset(lambda: blocks(tf.constant(first, tf.int64)), address)
 
     spec = blocks(tf.constant(0, tf.int64)).element_spec.crops
     nothing = tf.nest.map_structure(lambda field: np.zeros([0, *field.shape[1:]], field.dtype.as_numpy_dtype), spec)
-    received = partial(_received, open_at, workers, TIMEOUT_S, nothing)
+    received = partial(_receive, open_at, workers, TIMEOUT_S, nothing)
     signature = (tf.TensorSpec([], tf.string), spec)
     return tf.data.Dataset.from_generator(received, output_signature=signature, name="service").map(_raise_error)
 
 
-def _received(
-    open_at: Callable[[int, str], Distributed], workers: Workers, timeout_s: float, nothing: Any
+def _receive(
+    open_at: Callable[[int, str], WorkerDataset], workers: Workers, timeout_s: float, nothing: Any
 ) -> Iterator[tuple[str, Any]]:
     """Yields ("", crops) for each block in order, or an error message and `nothing`.
 
@@ -172,18 +172,18 @@ def tables_bytes(catalog: Catalog) -> int:
     return tables
 
 
-def together(dataset: tf.data.Dataset) -> tf.data.Dataset:
+def in_blocks(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Concatenates NamedTuples of tensors [k, ...], an image per element, to elements of IMAGES images."""
     spec = dataset.element_spec
 
-    def joined(batch: tf.Tensor | tf.RaggedTensor, field_spec: tf.TensorSpec) -> tf.Tensor:
+    def concat(batch: tf.Tensor | tf.RaggedTensor, field_spec: tf.TensorSpec) -> tf.Tensor:
         # If every image has the same number of crops, ragged_batch gives a dense tensor.
         values = batch.values if isinstance(batch, tf.RaggedTensor) else tf.reshape(batch, [-1, *field_spec.shape[1:]])
         return tf.ensure_shape(values, [None, *field_spec.shape[1:]])
 
     @stage("block")
     def join(batch: Any) -> Any:
-        return tf.nest.map_structure(joined, batch, spec)
+        return tf.nest.map_structure(concat, batch, spec)
 
     return dataset.ragged_batch(IMAGES).map(join, name="block")
 

@@ -25,7 +25,7 @@ LOOK_S = 1.0  # seconds between two checks of the worker
 MOST_FAILURES = 3
 
 
-class Failed(Exception):
+class WorkerFailure(Exception):
     """A failure of a worker; the message says how it failed."""
 
 
@@ -77,8 +77,8 @@ class Feed:
                 if int(result.number) == block:
                     self._failures = 0
                     return result
-                result = Failed(f"has sent block {int(result.number)} instead of {block}")
-            of_worker = isinstance(result, Failed | tf.errors.OpError)
+                result = WorkerFailure(f"has sent block {int(result.number)} instead of {block}")
+            of_worker = isinstance(result, WorkerFailure | tf.errors.OpError)
             # An error from a second worker that is still alive is the data's fault.
             again = isinstance(result, tf.errors.OpError) and self._failures and self._workers.lives(self._address)
             if again or not of_worker:
@@ -105,16 +105,16 @@ class Feed:
                 return self._came.get(timeout=LOOK_S)
             except queue.Empty:
                 if not self._workers.lives(self._address):
-                    return Failed("is gone")
+                    return WorkerFailure("is gone")
                 if time.monotonic() - began_s > self._timeout_s:
                     self._workers.give_up(self._address)
-                    return Failed(f"has sent nothing for {counted(self._timeout_s, 'second')}")
+                    return WorkerFailure(f"has sent nothing for {counted(self._timeout_s, 'second')}")
 
     def _take_over(self, block: int, error: Exception) -> None:
         self._closed.set()
         self._source.cancel()
         self._failures += 1
-        failure = str(error) if isinstance(error, Failed) else f"has failed ({reason(error)})"
+        failure = str(error) if isinstance(error, WorkerFailure) else f"has failed ({reason(error)})"
         message = f"{self._name}, at {self._address}, {failure}"
         if self._failures == MOST_FAILURES:
             raise TfpipeError(

@@ -28,8 +28,7 @@ def reader(split: Split) -> Callable[[SamplePaths], tuple[tf.Tensor, tf.Tensor]]
     It reads through the cache set by `data.cache`; empty files are never cached. With `data.on_error` "skip", an image
     that cannot be read, or whose annotation cannot, is empty; an error of the cache is raised all the same.
 
-    Raises ConfigError if what the ranks of this host read does not fit, or the cache folder cannot be created or
-    written.
+    Raises ConfigError if what this host's ranks read does not fit, or the cache folder cannot be created or written.
     """
     config = split.config
     retries = config.on_error == "skip"
@@ -81,7 +80,7 @@ def _open_stores(split: Split) -> dict[str, Store]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "writable").write_text("")
-        kept = kept_in(folder, KINDS[0], len(split.catalog))
+        kept = kept_in(folder, ".jpg", len(split.catalog))
     except OSError as error:
         raise ConfigError(f"data.cache: cannot use the folder {folder}: {error.strerror}") from error
     check_space(split, kept)

@@ -1,6 +1,5 @@
 """Makes the catalog of a split from what its source knows before an image is read: classes, labels, boxes, ledger."""
 
-import logging
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,17 +9,15 @@ import numpy as np
 
 from tfpipe.config import DataConfig
 from tfpipe.config.targets import UNCLASSED
-from tfpipe.data.annotations.cleaning import BY_OBJECT, WHOLE_IMAGE, Annotated, Boxes, left_out, targets
+from tfpipe.data.annotations.cleaning import BY_OBJECT, WHOLE_IMAGE, Boxes, ImageObjects, left_out, targets
 from tfpipe.data.catalog.labels import check_count, check_no_ids, checked_classes, class_table, numbers_of
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.rows import NUMBER, Rows, Texts
 from tfpipe.errors import ConfigError, counted
 
-logger = logging.getLogger(__name__)
-
-# More classes than this, and than half of the labels, are those of a column of ids; so are more than MOST of them.
-MANY, MOST = 2000, 1_000_000
+# More classes than these, and than half of the labels, are those of a column of ids; so are more than MAX_IDS.
+MANY_IDS, MAX_IDS = 2000, 1_000_000
 NEGATIVE = re.compile(r"-[1-9]\d{0,99}", re.ASCII)
 
 
@@ -42,7 +39,7 @@ def catalog_of(
         classed[unnamed] = labels[rows.box_images[unnamed]]
     sizes = np.ones((len(rows.names), 2), np.float32) if rows.sizes is None else np.maximum(rows.sizes, 1)
     _check_edges(rows, place)
-    objects, ledger = Annotated(rows.box_images, rows.boxes, classed), rows.ledger
+    objects, ledger = ImageObjects(rows.box_images, rows.boxes, classed), rows.ledger
     if config.targets.kind not in UNCLASSED:
         for reason, which in left_out(objects, labels, sizes).items():
             label, image = rows.box_labels.text(int(which[0])), rows.names[int(rows.box_images[which[0]])]
@@ -83,9 +80,8 @@ def apply_settings(config: DataConfig, catalog: Catalog, *, show: bool) -> Catal
 
     Raises ConfigError if there are more classes than `data.num_classes`.
     """
-    if catalog.ledger and show:
-        lines = catalog.ledger.lines()
-        logger.warning("%s data: %s holds what is not used:%s", catalog.split, catalog.display_name, lines)
+    if show:
+        catalog.ledger.warn(f"{catalog.split} data, {catalog.display_name}")
     check_count(len(catalog.classes), config, f"in {catalog.display_name}")
     boxes, annotated, count = catalog.boxes, catalog.annotated, len(catalog)
     needs_boxes = config.uses_boxes(catalog.split)
@@ -150,7 +146,7 @@ def _names_of(config: DataConfig, rows: Rows, place: str) -> tuple[str, ...]:
         _check_one_kind(rows, labels, rows.file[rows.box_images] if by_object else rows.file, numbers)
     count = max(map(int, names)) + 1 if len(numbers) == len(names) else len(names)
     check_count(count, config, f"in {place}")
-    if config.num_classes is None and (count > MOST or (count > MANY and 2 * count > len(labels.numbers))):
+    if config.num_classes is None and (count > MAX_IDS or (count > MANY_IDS and 2 * count > len(labels.numbers))):
         column = rows.column if config.source is None else getattr(config.source.columns, rows.column)
         raise ConfigError(
             f'{place}: {counted(len(labels.numbers), "label")} in "{column}" would make {counted(count, "class")}, as '

@@ -41,10 +41,10 @@ def files_at(path: Path | str, role: Role, remote: Remote, is_data: Callable[[st
     says how to reach URLs. Raises FetchError, and ConfigError if a file's split is not clear.
     """
     folder = as_path(path, remote)
-    if isinstance(folder, UrlPath) and is_data((urls := expanded(str(path)))[0]):
-        return _alone([UrlPath(url, remote) for url in urls], role)
+    if isinstance(folder, UrlPath) and is_data((urls := expand_pattern(str(path)))[0]):
+        return _of_role([UrlPath(url, remote) for url in urls], role)
     if not isinstance(folder, UrlPath) and not folder.is_dir():
-        return _alone([folder] if folder.is_file() else [], role)
+        return _of_role([folder] if folder.is_file() else [], role)
     names: Iterable[str] = folder.names() if isinstance(folder, UrlPath) else os.listdir(folder)
     try:
         files = sorted_files((name for name in names if name[0] != "." and is_data(name)), role)
@@ -54,11 +54,11 @@ def files_at(path: Path | str, role: Role, remote: Remote, is_data: Callable[[st
     return FilesOf([folder / name for name in files.train], [folder / name for name in files.test], left_out)
 
 
-def _alone(files: Sequence[AnyPath], role: Role) -> FilesOf:
+def _of_role(files: Sequence[AnyPath], role: Role) -> FilesOf:
     return FilesOf([], files) if role == "test" else FilesOf(files, [])
 
 
-def expanded(url: str) -> list[str]:
+def expand_pattern(url: str) -> list[str]:
     """Returns the URLs of a pattern such as https://host/train-{0000..0099}.tar; of any other URL itself."""
     numbers = re.search(r"\{(\d+)\.\.(\d+)\}", url)
     if numbers is None:
@@ -75,7 +75,7 @@ class DataFiles(BaseSource):
     suffixes: ClassVar[tuple[str, ...]]
     """Ends of the names of the files, in lower case."""
 
-    def expected(self, split: str) -> str:
+    def expected_names(self, split: str) -> str:
         """Returns the names that files of a split have, for messages."""
         return " or ".join(f"*{suffix}" for suffix in self.suffixes)
 
@@ -92,7 +92,7 @@ class DataFiles(BaseSource):
         if split == "test":
             return files_at(source.test_path, "test", remote, self.is_data)
         files = files_at(source.path, "train", remote, self.is_data)
-        others = set(map(_real, expanded(str(source.test_path)))) - {_real(source.path)}
+        others = set(map(_real, expand_pattern(str(source.test_path)))) - {_real(source.path)}
         left_out = {reason: _without(others, paths) for reason, paths in files.left_out.items()}
         return FilesOf(_without(others, files.train), [], left_out)
 
@@ -105,17 +105,17 @@ class DataFiles(BaseSource):
         """Returns the files that a split is read from."""
         return self.split_files(split)
 
-    def checked(self, split: str) -> Sequence[AnyPath]:
+    def require_files(self, split: str) -> Sequence[AnyPath]:
         """Returns the files that a split is read from; raises ConfigError if there is none, or one is missing."""
         files = self.files(split)
         if not files:
             source = self.about
             path = source.test_path if split == "test" and source.test_path is not None else source.path
             raise ConfigError(
-                f"data.source: there is no {split} {self.noun} in {path}; expected {self.expected(split)}. Names with "
-                "the word train, or with the name of no split if there are none of these, are training data; those "
-                "with val, valid or validation, else those with test, are test data; data.source.test_path names test "
-                "data of another place"
+                f"data.source: there is no {split} {self.noun} in {path}; expected {self.expected_names(split)}. Names "
+                "with the word train, or with the name of no split if there are none of these, are training data; "
+                "those with val, valid or validation, else those with test, are test data; data.source.test_path names "
+                "test data of another place"
             )
         return files
 
@@ -124,9 +124,9 @@ class DataFiles(BaseSource):
 
     def check(self, test: bool = False) -> None:
         for split in ("train", "test") if test and self.about.test_path is not None else ("train",):
-            self.checked(split)
+            self.require_files(split)
 
-    def unused(self, split: str) -> Ledger:
+    def unused_files(self, split: str) -> Ledger:
         """Returns a ledger of the files of no split; those next to training data are counted with these alone."""
         ledger = Ledger()
         if split == "train" or self.about.test_path is not None:

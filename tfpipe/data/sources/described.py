@@ -11,10 +11,10 @@ from typing import Any
 from tfpipe.config import Config, DataConfig, make_config
 from tfpipe.config.load import data_keys
 from tfpipe.config.targets import UNCLASSED
-from tfpipe.data.sources.recognize import recognized
+from tfpipe.data.sources.recognize import recognize
 from tfpipe.data.sources.registry import open_source
 from tfpipe.data.sources.source import BaseSource
-from tfpipe.errors import ConfigError, masked
+from tfpipe.errors import ConfigError, mask_passwords
 
 logger = logging.getLogger(__name__)
 # Of a Loader's arguments that are numbers: which are accepted, by a function and in words.
@@ -35,7 +35,7 @@ def check_numbers(**arguments: Any) -> None:
             raise ValueError(f"{name} must be {accepted}; received {number!r}")
 
 
-def described(data: Any, split: str, keys: Mapping[str, Any], names: Sequence[str]) -> tuple[Config, OpenSource]:
+def config_of_data(data: Any, split: str, keys: Mapping[str, Any], names: Sequence[str]) -> tuple[Config, OpenSource]:
     """Returns the config of `data`, as tfpipe.load takes it, and a function that opens its source.
 
     `keys` are arguments of a Loader besides those that its constructor `names`. Raises ConfigError if one is unknown,
@@ -61,10 +61,10 @@ def described(data: Any, split: str, keys: Mapping[str, Any], names: Sequence[st
         kind = source.pop("kind", None)
         has_file = not section.keys().isdisjoint(("train_label_file", "test_label_file"))
         labelled = has_file or _needs_no_labels(section)
-        base = {"source": {"kind": kind, "path": data}} if kind else recognized(data, split, labelled=labelled)
+        base = {"source": {"kind": kind, "path": data}} if kind else recognize(data, split, labelled=labelled)
         if not kind:
             form = f'data.source of the kind "{base["source"]["kind"]}"' if "source" in base else "data.train_filelist"
-            logger.info("%s is recognised as %s; another kind= says otherwise", masked(os.fspath(data)), form)
+            logger.info("%s is recognised as %s; another kind= says otherwise", mask_passwords(os.fspath(data)), form)
     else:
         from tfpipe.data.sources.tables.memory import KIND, InMemory, in_memory
 

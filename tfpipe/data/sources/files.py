@@ -63,7 +63,7 @@ class FileSplit(Split):
         return stamp(self.catalog.paths[item])
 
     def files(self, item: int) -> list[str]:
-        return self.catalog.opened(item)
+        return self.catalog.files_of(item)
 
 
 def storage_of(config: DataConfig, paths: FileList) -> Storage:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from tfpipe.data.catalog.class_folders import FolderList, chosen_below, has_usual_splits, images_below
+from tfpipe.data.catalog.class_folders import FolderList, has_usual_splits, images_below, select_below
 from tfpipe.data.catalog.labels import class_table, image_labels, in_test_share
 from tfpipe.data.catalog.splits import FolderRule, Role
 from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders, paths_table, table_paths
@@ -102,7 +102,7 @@ class Folders(BaseSource):
     def _images(self, split: str, world: World) -> FolderList:
         """Returns the images of a split, listed by rank 0 alone; raises ConfigError if there is none."""
         if isinstance(self._root_of(split), UrlPath):
-            chosen = self._stored(split, world)
+            chosen = self._load_stored(split, world)
         else:
             chosen = world.from_rank0(lambda: self._choose(split))
         if chosen.paths:
@@ -126,7 +126,7 @@ class Folders(BaseSource):
         root, share = self._root_of(split), self.about.test_share
         images, others = self._listing if root == self.root else self._list(root)
         apart, kept = self.test_path is not None, "train" if share is not None else split
-        chosen = chosen_below(str(root), images, kept, self._rule(split))
+        chosen = select_below(str(root), images, kept, self._rule(split))
         ledger = Ledger(others.counts)
         ledger.update(chosen.ledger)
         if chosen.paths and split == "test" and not apart:
@@ -137,7 +137,7 @@ class Folders(BaseSource):
         names = [os.path.relpath(path, str(self.root)) for path in chosen.paths]
         classes = [chosen.classes[folder] for folder in chosen.paths.folder.tolist()]
         is_test = in_test_share(names, classes, share, self.about.test_seed)
-        return chosen.taken((is_test == (split == "test")).tolist())
+        return chosen.select((is_test == (split == "test")).tolist())
 
     @cached_property
     def _listing(self) -> tuple[list[str], Ledger]:
@@ -157,7 +157,7 @@ class Folders(BaseSource):
         except OSError as error:
             raise ConfigError(f"cannot list {error.filename or folder}: {error.strerror}") from error
 
-    def _stored(self, split: str, world: World) -> FolderList:
+    def _load_stored(self, split: str, world: World) -> FolderList:
         """Returns the images of a split in an object store: listed once, and stored until a class folder is added.
 
         A million of them are a thousand requests, and take as long as a minute.

@@ -12,7 +12,7 @@ from tfpipe.data.annotations import yolo
 from tfpipe.data.catalog.class_folders import SUFFIXES, has_image
 from tfpipe.data.catalog.layout import LAYOUTS
 from tfpipe.data.catalog.paths import fault, is_url
-from tfpipe.data.catalog.splits import listing, said
+from tfpipe.data.catalog.splits import listing, splits_of
 from tfpipe.data.sources.data_files import RECORDS
 from tfpipe.data.sources.packed.manifest import PREFIX
 from tfpipe.data.sources.packed.members import tar_members
@@ -38,7 +38,7 @@ MOST_CONFIG_BYTES = 1_000_000
 TREES = ("Data/CLS-LOC", "ILSVRC/Data/CLS-LOC", "JPEGImages", "VOCdevkit")
 
 
-def recognized(path: str | os.PathLike[str], split: str, *, labelled: bool = False) -> dict[str, Any]:
+def recognize(path: str | os.PathLike[str], split: str, *, labelled: bool = False) -> dict[str, Any]:
     """Returns the keys of `data` that name the data at a path, or behind a URL.
 
     `split` is "train" or "test": a folder val next to train gives test data with the classes of train. `labelled` is
@@ -210,4 +210,4 @@ def _class_folders(path: Path, split: str) -> dict[str, Any]:
 
 def _splits(folder: Path) -> dict[str, str]:
     """Returns the splits of the folders in a folder whose names say one."""
-    return said(path.name for path in folder.glob("[!.]*") if path.is_dir())
+    return splits_of(path.name for path in folder.glob("[!.]*") if path.is_dir())

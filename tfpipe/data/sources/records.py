@@ -17,7 +17,7 @@ ReadFiles = Callable[[np.ndarray], Iterable[bytes]]
 """Images (int64 [n]) -> their files, or those of their masks. Raises OSError, or ValueError that names the image."""
 
 
-class Loaded(NamedTuple):
+class LoadedFiles(NamedTuple):
     """The files of n images, as Python has read them."""
 
     jpeg: np.ndarray  # bytes [n]
@@ -25,7 +25,7 @@ class Loaded(NamedTuple):
     annotation_path: np.ndarray  # str or bytes [n]: paths of these; "" for none
 
 
-LoadImages = Callable[[np.ndarray], Loaded]
+LoadImages = Callable[[np.ndarray], LoadedFiles]
 """Images (int64 [n]) -> their files. Raises OSError or ValueError."""
 
 
@@ -56,13 +56,13 @@ class RecordSplit(Split):
         """Returns the function that `read` calls for some images at once."""
         read, read_masks = self.file_reader(), self.mask_reader()
 
-        def load(images: np.ndarray) -> Loaded:
+        def load(images: np.ndarray) -> LoadedFiles:
             jpegs = np.array([*read(images)], object)
             masks = paths = np.full(len(images), b"", object)
             if read_masks is not None and self.catalog.masks is not None:
                 masks = np.array([*read_masks(images)], object)
                 paths = np.array([self.catalog.masks[item] for item in images.tolist()], object)
-            return Loaded(jpegs, masks, paths)
+            return LoadedFiles(jpegs, masks, paths)
 
         return load
 

@@ -25,7 +25,7 @@ KINDS = {
     "coco": ("tfpipe.data.sources.tables.coco", "Coco"),
     "files": ("tfpipe.data.sources.files", "Files"),
     "folders": ("tfpipe.data.sources.folders", "Folders"),
-    "packed": ("tfpipe.data.sources.packed.source", "Packed"),
+    "packed": ("tfpipe.data.sources.packed.source", "PackedSource"),
     "table": ("tfpipe.data.sources.tables.table", "Table"),
     "tfrecord": ("tfpipe.data.sources.packed.tfrecords", "TfRecords"),
     "webdataset": ("tfpipe.data.sources.packed.webdataset", "WebDataset"),
@@ -57,7 +57,7 @@ def load_split(
     are asked for, or the ranks of `world` differ in the settings or the data.
     """
     config = config.for_split(split)
-    world = World.checked(world)
+    world = World.require(world)
     # Before the collectives, which depend on the settings.
     world.agree(shared_settings(config) | {"the split": split})
     loaded = opened(config).open(split, world)
@@ -74,10 +74,10 @@ def load_split(
         )
     check_formats(loaded)
     check_targets(loaded)
-    loaded = loaded.weighted()
+    loaded = loaded.with_weights()
     if loaded.training:
         check_order(loaded)
-    if world.connected:
+    if world.is_connected:
         check_ranks(loaded, world.gather)
     return loaded
 

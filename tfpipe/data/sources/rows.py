@@ -42,7 +42,7 @@ class Texts(NamedTuple):
         return cls(np.array(numbers, np.int32), list(names))
 
     @classmethod
-    def joined(cls, parts: "Sequence[Texts]") -> "Texts":
+    def concat(cls, parts: "Sequence[Texts]") -> "Texts":
         """Concatenates texts."""
         names: dict[str, int] = {}
         places = [[*(names.setdefault(name, len(names)) for name in part.names), -1] for part in parts]
@@ -96,7 +96,7 @@ class Rows(NamedTuple):
         """bool [n]: the images that have boxes."""
         return np.bincount(self.box_images, minlength=len(self.names)) > 0
 
-    def measured(self, real: Callable[[list[int]], Sequence[Sequence[float]]]) -> "Rows":
+    def with_sizes(self, real: Callable[[list[int]], Sequence[Sequence[float]]]) -> "Rows":
         """Returns the images with a size for each that has boxes in pixels but no size: by its header, from `real`."""
         if self.sizes is None:
             return self
@@ -130,7 +130,7 @@ class Rows(NamedTuple):
         order = np.argsort(owners, kind="stable")[np.count_nonzero(owners < 0) :]
         return self._replace(box_images=owners[order], boxes=self.boxes[order], box_labels=self.box_labels.at(order))
 
-    def taken(self, items: np.ndarray) -> "Rows":
+    def select(self, items: np.ndarray) -> "Rows":
         """Returns the images `items` (int64 [k], each at most once), in this order."""
         number = np.full(len(self.names), -1)
         number[items] = np.arange(len(items))
@@ -156,7 +156,7 @@ class Rows(NamedTuple):
         return f"{row}{self.files[self.file[item]]}, {self.names[item]}"
 
     @classmethod
-    def joined(cls, parts: "Sequence[Rows]") -> "Rows":
+    def concat(cls, parts: "Sequence[Rows]") -> "Rows":
         """Concatenates the rows of several files; sizes, rows and weights must be in all of them or in none."""
         starts, ledger = np.cumsum([0, *(len(part.names) for part in parts)]), Ledger()
         for part in parts:
@@ -169,10 +169,10 @@ class Rows(NamedTuple):
 
         return cls(
             names=FileList.of(chain.from_iterable(part.names for part in parts)),
-            labels=Texts.joined([part.labels for part in parts]),
+            labels=Texts.concat([part.labels for part in parts]),
             box_images=np.concatenate([part.box_images + start for part, start in zip(parts, starts, strict=False)]),
             boxes=all_of("boxes"),
-            box_labels=Texts.joined([part.box_labels for part in parts]),
+            box_labels=Texts.concat([part.box_labels for part in parts]),
             sizes=all_of("sizes"),
             files=[file for part in parts for file in part.files],
             file=np.concatenate([part.file + start for part, start in zip(parts, files, strict=False)]),

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 # Number of images sampled for the mean size.
 SAMPLED = 200
 # Share that must stay free: for the test data's cache, for batches, and because the size is an estimate.
-SPARE = 0.1
+FREE_SHARE = 0.1
 # Allocation unit of file systems, in bytes.
 BLOCK = 4096
 
@@ -30,22 +30,19 @@ def check_space(split: Split, kept: np.ndarray | None = None) -> None:
     host share; `kept` (bool, one for each image) says which images are in it already. Raises ConfigError if the cache
     does not fit; the message has both sizes, and what to do.
     """
-    config, world = split.config, split.world
-    seen = _images_seen(split)
+    folder, seen, sharing = split.config.cache, _images_seen(split), split.world.local_size
     missing = seen if kept is None else seen[~kept[seen]]
-    # Ranks that read all images cache the same ones on a disk; otherwise each has others.
-    sharing = world.local_size
-    if isinstance(config.cache, Path):
-        free, location, block = shutil.disk_usage(config.cache).free, f"on the disk of {config.cache}", BLOCK
+    free, location, block = free_memory(), "in memory", 1
+    if isinstance(folder, Path):
+        free, location, block = shutil.disk_usage(folder).free, f"on the disk of {folder}", BLOCK
+        # Ranks that read all images cache the same ones; otherwise each has others.
         sharing = 1 if len(seen) == len(split.catalog) else sharing
-    else:
-        free, location, block = free_memory(), "in memory", 1
     free //= sharing
     needed = mean_bytes(split, block) * len(missing)
     room = f"{needed / 1e9:.3g} of {free / 1e9:.3g} GB free {location}"
     if sharing > 1:
         room += f" for each of {counted(sharing, 'rank')}"
-    if needed > (1 - SPARE) * free:
+    if needed > (1 - FREE_SHARE) * free:
         raise ConfigError(
             f"data.cache: the {split.catalog.split} data's {counted(len(missing), 'image')} will take {room}, a tenth "
             'of which is kept free; use data.scope "shard", by which a rank keeps its share alone, a folder on a '
@@ -70,7 +67,7 @@ def mean_bytes(split: Split, block: int) -> float:
     items = evenly_spaced(len(catalog), SAMPLED)
     for item in items:
         # URLs are asked for their sizes alone, if TensorFlow knows their scheme.
-        files = catalog.opened(item) if catalog.paths.remote else split.files(item)
+        files = catalog.files_of(item) if catalog.paths.remote else split.files(item)
         if not files:
             with suppress(OSError, ValueError):
                 total += len(split.image(item))

@@ -16,7 +16,7 @@ from tfpipe.data.catalog.locate import image_finder
 from tfpipe.data.catalog.types import Catalog, TextColumn
 from tfpipe.data.images.crops import Crops, Origin
 from tfpipe.data.images.decode import Cuts
-from tfpipe.data.images.windows import placed, target_of
+from tfpipe.data.images.windows import place_windows, target_of
 from tfpipe.data.runtime.columns import Lines, columns
 from tfpipe.data.sources.reading import Encoded
 from tfpipe.data.split import Split
@@ -128,7 +128,7 @@ def choose_origin(split: Split) -> Callable[[Encoded, Cuts], Origin] | None:
 
 def _inner(windows: tf.Tensor, split: Split) -> tf.Tensor:
     """Returns int32 [k, 4]: top, left, height and width of the place of each window in its crop."""
-    return placed(windows[:, 2:], target_of(split.config, split.catalog.split))
+    return place_windows(windows[:, 2:], target_of(split.config, split.catalog.split))
 
 
 def choose_targets(split: Split) -> Callable[[Crops], Crops] | None:

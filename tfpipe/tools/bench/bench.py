@@ -79,7 +79,7 @@ class Report:
     """Seconds from building the pipeline to its first batch, for each segment, which builds it again."""
     segments: dict[str, list[Segment]]  # segments by the name of the measurement; the n-th ones are of the same turn
     stages: tuple[str, ...]  # names of the chains up to each stage, the complete pipeline last; () if not measured
-    tuned: list[autotune.Tuned]
+    tuned: list[autotune.TunedValue]
     limit: DecodeLimit
     memory: Memory
 
@@ -110,7 +110,7 @@ class Report:
     def figures(self) -> ChainFigures:
         """The figures that a diagnosis takes."""
         machine = self.machine
-        busy, wanted, cpu_us = (self.spread(PIPELINE, figure).median for figure in ("busy", "wanted", "cpu_us"))
+        busy, wanted, cpu_us = (self.spread(PIPELINE, figure).median for figure in ("busy", "wanted_cpus", "cpu_us"))
         return ChainFigures(self.data, machine.cpus, machine.threads, machine.reads, busy, wanted, cpu_us, self.costs)
 
     @property

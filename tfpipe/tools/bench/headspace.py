@@ -13,7 +13,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.batch import Batch, weighed
+from tfpipe.data.batch import Batch, split_weights
 from tfpipe.data.loader import Loader
 from tfpipe.tools.measure import Count, Pipelines, Segment, Spread, Work, measure, spread, spread_of
 from tfpipe.tools.report.diagnosis import LITTLE, SWEEP, WAITS
@@ -92,14 +92,14 @@ def from_memory(config: Config, pipelines: Pipelines, step: Work) -> tuple[Calla
     before = pipelines.images_until(batches[0].positions[:1]) - 1
     images = pipelines.images_until(batches[-1].positions) - before
 
-    def replayed() -> Iterator[Count]:
+    def replay() -> Iterator[Count]:
         done = 0
         for batch in cycle(batches):
             step(batch)
             done += len(batch.positions)
             yield Count(done * images // crops, done)
 
-    return lambda seconds: measure(replayed(), seconds, pipelines.warm_up_s), settle_s
+    return lambda seconds: measure(replay(), seconds, pipelines.warm_up_s), settle_s
 
 
 def training_step(config: Config, pipelines: Pipelines) -> Work:
@@ -118,7 +118,7 @@ def training_step(config: Config, pipelines: Pipelines) -> Work:
     requests = tf.constant(model.requests, tf.float32)
 
     def train(batch: Batch) -> None:
-        _, granted, _ = step((*weighed(batch.data, "tfpipe bench"), requests))
+        _, granted, _ = step((*split_weights(batch.data, "tfpipe bench"), requests))
         granted.numpy()  # training waits for it too
 
     return train

@@ -26,7 +26,7 @@ from tfpipe.util.console import extent, line
 # A rate this much below the best one is as good: turns differ more.
 AS_GOOD = 0.03
 # Divides the CPUs between pipeline and model: only a training step shows what it does.
-DIVIDING = "data.threads"
+SHARED_KEY = "data.threads"
 # A step takes batches of these, and more would need another model.
 OF_BATCHES = ("crop_image_size", "num_channels", "dtype", "batch_size")
 # Stands in place of a setting for the step that is fed from memory.
@@ -34,7 +34,7 @@ MEMORY = ()
 TURNS = 3
 SHARES = (None, 0.75, 0.5, 0.25)
 # Sweeps, and values of each, that the time is divided among, and the share of it in which segments are measured.
-SWEEPS, VALUES, MEASURED = 5, 4, 0.5
+SWEEPS, VALUES, MEASURED_SHARE = 5, 4, 0.5
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ class Sweep:
     batch_size: int
 
     @property
-    def trained(self) -> bool:
+    def has_training(self) -> bool:
         """True if a training step was measured, not the pipeline alone."""
         return MEMORY in self.segments
 
     def rate(self, setting: Setting) -> Spread:
         """Returns a setting's steps/s if a training step was measured, else crops/s."""
-        batch_size = self.batch_size if self.trained else 1
+        batch_size = self.batch_size if self.has_training else 1
         return Spread(*(rate / batch_size for rate in spread_of(self.segments[setting], "crops_per_second")))
 
     def ratio(self, setting: Setting, to: Setting) -> Spread:
@@ -85,7 +85,7 @@ def run(axes: Sequence[Axis], settings: Mapping[Setting, Config], world: World, 
     plan.check(world)
     if world.size > 1:
         raise ConfigError("--sweep is of one rank: leave out the launcher")
-    with_step = plan.headspace or any(axis.key == DIVIDING for axis in axes)
+    with_step = plan.headspace or any(axis.key == SHARED_KEY for axis in axes)
     first, pipelines = next(iter(settings.values())), Pipelines(world, plan.warm_up_s)
     measured: dict[Setting, Callable[[float], Segment]] = {}
     with pipelines.failures_named(first):
@@ -108,12 +108,12 @@ def render(sweep: Sweep) -> str:
     """Returns a table with a line for each setting, the knee, and whether the pipeline slows the training step."""
     names = {setting: name_of(sweep, setting) for setting in sweep.threads}
     widths = (max(24, *map(len, names.values())) + 2, 10, 18, 9, 9, 8, 11)
-    unit, *trained = ("steps/s", "wait", "of memory") if sweep.trained else ("crops/s",)
+    unit, *trained = ("steps/s", "wait", "of memory") if sweep.has_training else ("crops/s",)
     lines = [line(widths, "", unit, "min to max", "of best", "threads", *trained)]
     for setting, threads in sweep.threads.items():
-        cells = [*extent(sweep.rate(setting), 2 if sweep.trained else 0)]
+        cells = [*extent(sweep.rate(setting), 2 if sweep.has_training else 0)]
         cells += [f"{sweep.ratio(setting, sweep.best).median:.2f}", str(threads)]
-        if sweep.trained:
+        if sweep.has_training:
             wait = spread_of(sweep.segments[setting], "wait_share").median
             cells += [f"{100 * wait:.0f} %", f"{sweep.ratio(setting, MEMORY).median:.2f}"]
         knee = "   <- knee" if setting == sweep.knee else ""
@@ -133,7 +133,7 @@ def _conclusions(sweep: Sweep) -> list[str]:
         told = f"{ratio:.2f} of the best, {name_of(sweep, best)}; less than {share} is won beyond it"
     lines = [f"knee      {flags}: {told}"]
     fullest = max(sweep.threads, key=lambda setting: (sweep.threads[setting], setting))
-    if sweep.trained:
+    if sweep.has_training:
         room = headspace(sweep.segments[fullest], sweep.segments[MEMORY], sweep.batch_size)
         if room.is_noisy:
             gain = sweep.ratio(best, fullest)
@@ -154,7 +154,7 @@ def as_json(sweep: Sweep) -> dict[str, Any]:
 
     return {
         "keys": sweep.keys,
-        "unit": "steps/s" if sweep.trained else "crops/s",
+        "unit": "steps/s" if sweep.has_training else "crops/s",
         "best": sweep.best,
         "knee": sweep.knee,
         "settings": [
@@ -167,7 +167,7 @@ def as_json(sweep: Sweep) -> dict[str, Any]:
             }
             for setting, threads in sweep.threads.items()
         ],
-        "memory": raw(MEMORY) if sweep.trained else None,
+        "memory": raw(MEMORY) if sweep.has_training else None,
     }
 
 
@@ -206,7 +206,7 @@ def tune(load: Load, world: World, minutes: float, with_step: bool) -> Tuning:
     Raises ConfigError if the config cannot be used, TfpipeError if a file cannot.
     """
     split = Pipelines(world, 0.0).split(load([]))
-    plan = BenchPlan(seconds=60 * minutes * MEASURED / SWEEPS / VALUES, repeats=TURNS)
+    plan = BenchPlan(seconds=60 * minutes * MEASURED_SHARE / SWEEPS / VALUES, repeats=TURNS)
     start: dict[str, str] = {}
     changes: dict[str, str] = {}
     sweeps = []
@@ -236,7 +236,7 @@ def tuned_keys(split: Split, with_step: bool) -> Iterator[str]:
         yield "data.remote.concurrency" if split.catalog.paths.remote else "data.parallel.read"
     yield "data.prefetch_buffer_size"
     if with_step:
-        yield DIVIDING
+        yield SHARED_KEY
 
 
 def tuned_axis(key: str, data: DataConfig, world: World) -> Axis | None:
@@ -247,10 +247,10 @@ def tuned_axis(key: str, data: DataConfig, world: World) -> Axis | None:
         "data.remote.concurrency": (16, 64, 256),
         "data.parallel.read": (READS // 4, READS, 2 * READS, 4 * READS),
         "data.prefetch_buffer_size": ("auto", 8),
-        DIVIDING: SHARES,
+        SHARED_KEY: SHARES,
     }
     values = list(dict.fromkeys([at_hand, *others[key]]))
-    if key == DIVIDING:
+    if key == SHARED_KEY:
         threads = [thread_budget(data.model_copy(update={"threads": share}), world) for share in values]
         values = [share for place, share in enumerate(values) if threads.index(threads[place]) == place]
     texts = [each if isinstance(each, str) else json.dumps(each) for each in values]

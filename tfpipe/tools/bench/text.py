@@ -12,7 +12,7 @@ from tfpipe.tools.bench.machine import Machine
 from tfpipe.tools.bench.ranks import RanksReport
 from tfpipe.tools.measure import Spread, spread, spread_of
 from tfpipe.tools.report.diagnosis import diagnose_chains
-from tfpipe.util.console import autotuned, extent, line
+from tfpipe.util.console import describe_autotune, extent, line
 
 WIDTHS = (22, 10, 20)
 HEADER = line(WIDTHS, "", "images/s", "min to max")
@@ -31,7 +31,7 @@ def render(report: Report | RanksReport) -> str:
         parts.append(_stages(report))
     if TRAINING in report.segments:
         parts.append(_headspace(report))
-    choices = autotuned((knob.stage, knob.parameter, knob.value) for knob in report.tuned)
+    choices = describe_autotune((knob.stage, knob.parameter, knob.value) for knob in report.tuned)
     parts.append(f"AUTOTUNE  chose {choices or 'nothing (switched off, or every number is given)'}")
     parts.append(f"bound     {bound.headline}: {bound.because}\n          {bound.advice}")
     rate = report.spread(PIPELINE).median

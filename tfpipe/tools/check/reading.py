@@ -1,6 +1,6 @@
 """Reads and examines images and their XMLs.
 
-`look` runs in many processes, without TensorFlow; `recheck_with_tensorflow` decides, as the pipeline would, about the
+`look` runs in many processes, without TensorFlow; `try_in_tensorflow` decides, as the pipeline would, about the
 images that libjpeg-turbo doubts.
 """
 
@@ -48,7 +48,7 @@ def attempt(read: Callable[[A], B], of: A) -> B | Exception:
         return error
 
 
-class Seen(NamedTuple):
+class Findings(NamedTuple):
     """The findings on one image, as far as possible without TensorFlow."""
 
     codes: set[str]  # keys of result.KINDS
@@ -75,7 +75,7 @@ class Chunk(NamedTuple):
     stated: np.ndarray | None = None  # float32 [n, 2]: stated heights and widths, as in Catalog
 
 
-def look(chunk: Chunk, classes: dict[str, int], most_pixels: int) -> list[Seen]:
+def look(chunk: Chunk, classes: dict[str, int], most_pixels: int) -> list[Findings]:
     """Decodes each image of at most `most_pixels` completely, and parses its XML; reads each file once."""
     images = chunk.images
     contents = chunk.contents or [attempt(read_whole, path) for path in images.paths]
@@ -92,14 +92,14 @@ def look(chunk: Chunk, classes: dict[str, int], most_pixels: int) -> list[Seen]:
         rows.add_header(header or Header(1, 1, 3, "JPEG"))
         rows.add_objects(note.objects)
     odd = tabulate(images, rows, classes)["odd"].to_pylist()
-    seen = [_together(*parts) for parts in zip(pictures, notes, odd, strict=True)]
+    seen = [_merge_findings(*parts) for parts in zip(pictures, notes, odd, strict=True)]
     if chunk.stated is None:
         return seen
     headers = [header for _, header in pictures]
     return list(map(_with_stated, seen, chunk.stated.tolist(), headers, images.paths))
 
 
-def _with_stated(seen: Seen, stated: list[float], header: Header | None, path: str) -> Seen:
+def _with_stated(seen: Findings, stated: list[float], header: Header | None, path: str) -> Findings:
     """Adds what is wrong with the height and width that a table or shards state for an image."""
     if header is None or not is_stated(np.array([stated]))[0]:
         return seen
@@ -111,7 +111,7 @@ def _with_stated(seen: Seen, stated: list[float], header: Header | None, path: s
     return seen if stated == list(header[:2]) else seen._replace(codes=seen.codes | {"size differs"})
 
 
-def _together(picture: tuple[Seen, Header | None], note: Note, odd: list[str]) -> Seen:
+def _merge_findings(picture: tuple[Findings, Header | None], note: Note, odd: list[str]) -> Findings:
     seen, header = picture
     # For an unreadable file other oddities do not matter.
     others = set(odd) if header and not note.reason else set()
@@ -119,8 +119,8 @@ def _together(picture: tuple[Seen, Header | None], note: Note, odd: list[str]) -
     return seen._replace(codes=seen.codes | others | ({note.code} - {""}), reason=reason)
 
 
-def _picture(contents: Outcome, path: str, most_pixels: int, turn: bool) -> tuple[Seen, Header | None]:
-    nothing = Seen(set(), "", NO_DIGEST, 0, "")
+def _picture(contents: Outcome, path: str, most_pixels: int, turn: bool) -> tuple[Findings, Header | None]:
+    nothing = Findings(set(), "", NO_DIGEST, 0, "")
     if isinstance(contents, Exception):
         gone = isinstance(contents, FileNotFoundError | NotADirectoryError) or getattr(contents, "missing", False)
         reason = getattr(contents, "strerror", None) or str(contents)
@@ -172,7 +172,7 @@ class Doubt(NamedTuple):
     damage: str  # what is wrong with it
 
 
-def recheck_with_tensorflow(doubts: Sequence[Doubt], config: DataConfig, show: bool) -> list[tuple[str, str]]:
+def try_in_tensorflow(doubts: Sequence[Doubt], config: DataConfig, show: bool) -> list[tuple[str, str]]:
     """Returns, for each doubt, its code of result.KINDS, "" for none, and the reason. Loads TensorFlow."""
     from tfpipe.data.images.whole import Decoding
 

@@ -84,7 +84,7 @@ class Oddity:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """The result of checking a split."""
 
     split: str
@@ -116,12 +116,12 @@ class Checked:
         return self.codes & bits(set(codes)) != 0
 
 
-def render(checked: Sequence[Checked]) -> str:
+def render(checked: Sequence[CheckResult]) -> str:
     """Returns a text with each kind of oddity, its count, training's reaction, and some examples."""
     return "\n".join(line for result in checked for line in _lines(result))
 
 
-def conclusion(checked: Sequence[Checked]) -> str | None:
+def conclusion(checked: Sequence[CheckResult]) -> str | None:
     """Returns the problems to fix; None if there are none."""
     problems = []
     for result in checked:
@@ -133,7 +133,7 @@ def conclusion(checked: Sequence[Checked]) -> str | None:
     return "; ".join(problems) or None
 
 
-def strictly(checked: Sequence[Checked]) -> str | None:
+def strictly(checked: Sequence[CheckResult]) -> str | None:
     """Returns what is left out of the data, or could be meant otherwise than it is used; None if nothing is."""
     problems = []
     for result in checked:
@@ -151,7 +151,7 @@ def strictly(checked: Sequence[Checked]) -> str | None:
     return "; ".join(problems) or None
 
 
-def as_json(checked: Sequence[Checked]) -> dict[str, Any]:
+def as_json(checked: Sequence[CheckResult]) -> dict[str, Any]:
     """Returns all results as nested dicts with descriptive keys."""
     return {
         "clean": conclusion(checked) is None,
@@ -175,7 +175,7 @@ def as_json(checked: Sequence[Checked]) -> dict[str, Any]:
     }
 
 
-def _lines(checked: Checked) -> list[str]:
+def _lines(checked: CheckResult) -> list[str]:
     catalog = checked.catalog
     annotated = f", {int(catalog.annotated.sum()):,} with {'an XML' if checked.reads_xmls else 'boxes'}"
     if checked.is_list and not checked.reads_xmls:
@@ -191,11 +191,11 @@ def _lines(checked: Checked) -> list[str]:
         if of_this:
             lines.append(f"  {heading}:")
         for oddity in of_this:
-            lines += _described(oddity, in_full=harm != "handled")
+            lines += _describe(oddity, in_full=harm != "handled")
     return lines if oddities or catalog.ledger else [*lines, "  nothing odd"]
 
 
-def _described(oddity: Oddity, in_full: bool) -> list[str]:
+def _describe(oddity: Oddity, in_full: bool) -> list[str]:
     head = f"{oddity.count:>9,} {oddity.code:<16} "
     blank = " " * len(head)
     text = textwrap.wrap(KINDS[oddity.code].meaning, WIDTH, initial_indent=head, subsequent_indent=blank)
@@ -224,7 +224,7 @@ def _classes(counts: dict[str, int]) -> list[str]:
     return lines
 
 
-def write_clean_list(checked: Checked, out: Path) -> int:
+def write_clean_list(checked: CheckResult, out: Path) -> int:
     """Writes the usable lines of a list in its order; returns the number of lines left out.
 
     Elsewhere than in the list's folder they become absolute. Raises ConfigError if none is left, or none can be

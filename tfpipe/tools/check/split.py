@@ -36,8 +36,8 @@ from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError, counted
 from tfpipe.prepare.index import images_of
-from tfpipe.tools.check.reading import DIGEST_BYTES, Chunk, Doubt, Outcome, Seen, attempt, look, recheck_with_tensorflow
-from tfpipe.tools.check.result import STOPS, Checked, bits
+from tfpipe.tools.check.reading import DIGEST_BYTES, Chunk, Doubt, Findings, Outcome, attempt, look, try_in_tensorflow
+from tfpipe.tools.check.result import STOPS, CheckResult, bits
 from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
 from tfpipe.util.resources import usable_cpus
@@ -49,7 +49,7 @@ HANDED_OVER = 32
 NUMBERED = re.compile(r":\d+$")
 
 
-class Subject(NamedTuple):
+class CheckTarget(NamedTuple):
     """A split to check."""
 
     place: str  # the filelist, or the source of the data
@@ -59,7 +59,7 @@ class Subject(NamedTuple):
     table: BoxTable | None = None  # boxes of a filelist that take the XMLs' place
 
 
-def check(config: DataConfig, splits: Sequence[str], world: World, processes: int | None = None) -> list[Checked]:
+def check(config: DataConfig, splits: Sequence[str], world: World, processes: int | None = None) -> list[CheckResult]:
     """Checks the images of these splits; only rank 0's result is complete.
 
     Files that training with `config` does not read are not checked; with both splits, their contents are compared too.
@@ -75,7 +75,7 @@ def check(config: DataConfig, splits: Sequence[str], world: World, processes: in
     if isinstance(source, Files):
         for split in splits:
             _single_list(config, split)
-    results = [_check_split(_subject(source, split, world), processes) for split in splits]
+    results = [_check_split(_target_of(source, split, world), processes) for split in splits]
     other_paths = [_other_paths(source, result, results, world) for result in results]
     if world.rank > 0:
         return results
@@ -85,7 +85,8 @@ def check(config: DataConfig, splits: Sequence[str], world: World, processes: in
             overlap = np.fromiter((path in others for path in paths), bool, len(paths))
             results[number] = _with_code(results[number], overlap, "in both lists")
     if len(results) == 2:
-        both = shared(results[0].digests, results[1].digests)
+        first, second = (result.digests for result in results)
+        both = np.isin(first, second) & _known_digests(first), np.isin(second, first) & _known_digests(second)
         results = [_with_code(result, mask, "contents in both") for result, mask in zip(results, both, strict=True)]
     return results
 
@@ -98,7 +99,7 @@ def _single_list(config: DataConfig, split: str) -> Path:
     return filelist
 
 
-def _other_paths(source: BaseSource, checked: Checked, results: list[Checked], world: World) -> FileList | None:
+def _other_paths(source: BaseSource, checked: CheckResult, results: list[CheckResult], world: World) -> FileList | None:
     """Returns the paths of the split that is not `checked`; None if there is none, or the names tell no image apart."""
     if not checked.by_path:
         return None
@@ -113,19 +114,19 @@ def _other_paths(source: BaseSource, checked: Checked, results: list[Checked], w
     return read_filelist(filelist) if isinstance(filelist, Path) and world.rank == 0 else None
 
 
-def _with_code(checked: Checked, mask: np.ndarray, code: str) -> Checked:
+def _with_code(checked: CheckResult, mask: np.ndarray, code: str) -> CheckResult:
     return replace(checked, codes=checked.codes | mask.astype(np.int64) * bits({code}))
 
 
-def _check_split(subject: Subject, processes: int | None) -> Checked:
+def _check_split(subject: CheckTarget, processes: int | None) -> CheckResult:
     split, catalog, world = subject.split, subject.split.catalog, subject.split.world
     size = IMAGES_PER_TASK if isinstance(split, FileSplit) else HANDED_OVER
     chunks = [range(start, min(start + size, len(catalog))) for start in range(0, len(catalog), size)]
 
-    def examine(chunks: Sequence[range]) -> list[_Packed]:
+    def examine(chunks: Sequence[range]) -> list[_ChunkResult]:
         items = [item for chunk in chunks for item in chunk]
-        seen = iter(_masked(split, items, _settled(split, items, _look(subject, chunks, processes))))
-        return [_packed(list(islice(seen, len(chunk)))) for chunk in chunks]
+        seen = iter(_check_masks(split, items, _recheck(split, items, _look(subject, chunks, processes))))
+        return [_pack(list(islice(seen, len(chunk)))) for chunk in chunks]
 
     codes, digests = np.zeros(len(catalog), np.int64), np.zeros(len(catalog), f"V{DIGEST_BYTES}")
     reasons: dict[int, str] = {}
@@ -138,11 +139,11 @@ def _check_split(subject: Subject, processes: int | None) -> Checked:
     is_list = subject.labels is not None
     by_path = isinstance(split, FileSplit | UrlSplit)
     facts = catalog.split, subject.place, is_list, by_path, catalog, size, subject.reads_xmls
-    checked = Checked(*facts, {}, codes, digests, reasons)
-    return checked if world.rank > 0 else _together(checked, subject)
+    checked = CheckResult(*facts, {}, codes, digests, reasons)
+    return checked if world.rank > 0 else _merge_ranks(checked, subject)
 
 
-def _together(checked: Checked, subject: Subject) -> Checked:
+def _merge_ranks(checked: CheckResult, subject: CheckTarget) -> CheckResult:
     """Adds the oddities that concern labels or several images at a time."""
     catalog, reasons, labels = checked.catalog, dict(checked.reasons), subject.labels
     unknown = np.zeros(len(catalog), bool)
@@ -168,19 +169,19 @@ def _together(checked: Checked, subject: Subject) -> Checked:
     return checked
 
 
-def _subject(source: BaseSource, name: str, world: World) -> Subject:
+def _target_of(source: BaseSource, name: str, world: World) -> CheckTarget:
     if isinstance(source, Files):
-        return _listed(source.config, name, world)
+        return _list_target(source.config, name, world)
     split = source.open(name, world)
     if split.stores != "images":
         raise ConfigError(
             f"{source.display_name} holds {split.stores}, and check reads whole images: check the images before they "
             f"are packed; of what is packed, tfpipe pack --verify {source.display_name} compares the checksums"
         )
-    return Subject(source.display_name, split, reads_xmls=False)
+    return CheckTarget(source.display_name, split, reads_xmls=False)
 
 
-def _listed(config: DataConfig, split: str, world: World) -> Subject:
+def _list_target(config: DataConfig, split: str, world: World) -> CheckTarget:
     """Builds the catalog like catalog.load_listed, but without an index, and even if labels are unknown classes."""
     filelist = _single_list(config, split)
     entries = load_list(config, split, world)
@@ -200,10 +201,10 @@ def _listed(config: DataConfig, split: str, world: World) -> Subject:
         catalog = replace(catalog, annotation_folders=folders, annotated=annotated, annotation_format=layout.format)
     if config.targets.kind == "mask":
         catalog = replace(catalog, masks=mask_paths(paths, config.targets.masks))
-    return Subject(str(filelist), kind_of(paths)(config, catalog, world), reads, labels, table)
+    return CheckTarget(str(filelist), kind_of(paths)(config, catalog, world), reads, labels, table)
 
 
-def _chunks(subject: Subject, chunks: Sequence[range]) -> Iterator[Chunk]:
+def _chunks(subject: CheckTarget, chunks: Sequence[range]) -> Iterator[Chunk]:
     split, catalog = subject.split, subject.split.catalog
     if not subject.reads_xmls:
         split = replace(split, catalog=replace(catalog, annotated=np.zeros(len(catalog), bool)))
@@ -223,7 +224,7 @@ def _read_xml(split: Split, path: str) -> Outcome | None:
     return attempt(lambda path: storage.contents([path])[0], path) if path and storage is not None else None
 
 
-def _look(subject: Subject, chunks: Sequence[range], processes: int | None) -> list[Seen]:
+def _look(subject: CheckTarget, chunks: Sequence[range], processes: int | None) -> list[Findings]:
     config, catalog, world = subject.split.config, subject.split.catalog, subject.split.world
     classes = {name: number for number, name in enumerate(catalog.classes)}
     work = partial(look, classes=classes, most_pixels=config.max_pixels)
@@ -236,7 +237,7 @@ def _look(subject: Subject, chunks: Sequence[range], processes: int | None) -> l
         raise TfpipeError("a process was killed; if memory was short, use fewer: --processes") from error
 
 
-def _settled(split: Split, items: list[int], seen: list[Seen]) -> list[Seen]:
+def _recheck(split: Split, items: list[int], seen: list[Findings]) -> list[Findings]:
     """Adds TensorFlow's verdict on the doubtful images."""
     doubts = {
         number: Doubt(partial(attempt, split.image, item), entry.damage)
@@ -244,7 +245,7 @@ def _settled(split: Split, items: list[int], seen: list[Seen]) -> list[Seen]:
         if entry.damage
     }
     if doubts:
-        verdicts = recheck_with_tensorflow(list(doubts.values()), split.config, show=split.world.rank == 0)
+        verdicts = try_in_tensorflow(list(doubts.values()), split.config, show=split.world.rank == 0)
         for number, (code, reason) in zip(doubts, verdicts, strict=True):
             entry = seen[number]
             reasons = "; ".join(filter(None, (entry.reason, reason)))
@@ -254,7 +255,7 @@ def _settled(split: Split, items: list[int], seen: list[Seen]) -> list[Seen]:
     return seen
 
 
-def _masked(split: Split, items: list[int], seen: list[Seen]) -> list[Seen]:
+def _check_masks(split: Split, items: list[int], seen: list[Findings]) -> list[Findings]:
     """Adds what is wrong with the masks of images that can be used; without masks, returns `seen`."""
     if split.config.targets.kind in UNCLASSED:
         # Their objects need no class.
@@ -282,7 +283,7 @@ def _mask_problem(split: Split, item: int) -> str:
     return ""
 
 
-class _Packed(NamedTuple):
+class _ChunkResult(NamedTuple):
     """The results of a chunk, compact enough to be sent."""
 
     codes: np.ndarray
@@ -291,8 +292,8 @@ class _Packed(NamedTuple):
     bytes: int
 
 
-def _packed(seen: list[Seen]) -> _Packed:
-    return _Packed(
+def _pack(seen: list[Findings]) -> _ChunkResult:
+    return _ChunkResult(
         np.array([bits(entry.codes) for entry in seen], np.int64),
         np.frombuffer(b"".join(entry.digest for entry in seen), f"V{DIGEST_BYTES}"),
         {number: entry.reason for number, entry in enumerate(seen) if entry.reason},
@@ -306,7 +307,7 @@ def identities(names: FileList, digests: np.ndarray) -> Iterator[str]:
     A name alone is not enough, since shards may each begin with 0.jpg; an image without a name of its own has its
     content. An image without content (`digests`, void [n], is zeros) equals no other.
     """
-    for item, (name, digest, has_digest) in enumerate(zip(names, digests, _known(digests), strict=True)):
+    for item, (name, digest, has_digest) in enumerate(zip(names, digests, _known_digests(digests), strict=True)):
         if has_digest:
             yield f"{'' if NUMBERED.search(name) else name}\n{digest.tobytes().hex()}"
         else:
@@ -331,17 +332,12 @@ def twice(digests: np.ndarray, again: np.ndarray) -> np.ndarray:
     `digests` (void [n]) are zeros for files without contents; paths that repeat an earlier one (`again`, bool [n]) do
     not count.
     """
-    places = np.flatnonzero(~again & _known(digests))
+    places = np.flatnonzero(~again & _known_digests(digests))
     _, first = np.unique(digests[places], return_index=True)
     same = np.zeros(len(digests), bool)
     same[np.delete(places, first)] = True
     return same
 
 
-def shared(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns bool [n] and bool [m]: the images whose contents are in both lists."""
-    return np.isin(one, other) & _known(one), np.isin(other, one) & _known(other)
-
-
-def _known(digests: np.ndarray) -> np.ndarray:
+def _known_digests(digests: np.ndarray) -> np.ndarray:
     return digests != np.zeros(1, digests.dtype)

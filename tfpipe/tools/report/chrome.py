@@ -14,7 +14,7 @@ from tfpipe.data.runtime.recording import Recording
 from tfpipe.errors import ConfigError
 from tfpipe.tools.report import samples
 from tfpipe.tools.report.runs import Ranks
-from tfpipe.tools.report.samples import Decoded
+from tfpipe.tools.report.samples import DecodedImage
 from tfpipe.tools.report.trace import CROP, WAIT, Span, Trace
 from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.json_text import to_json
@@ -81,10 +81,10 @@ def chrome_events(runs: Sequence[Ranks]) -> Iterator[Event]:
         yield process.label(STEPS, "thread_name", "training steps")
         yield process.label(READY, "thread_name", "batches ready")
         yield from _batches(process, recording)
-        yield from _nested(_threads(process, trace))
+        yield from _nest(_threads(process, trace))
 
 
-def _nested(events: Iterable[Event]) -> list[Event]:
+def _nest(events: Iterable[Event]) -> list[Event]:
     """Returns the events in the order of their times, and cuts each span where the one that it lies in ends.
 
     The profiler's clock is read a few microseconds before or after a call begins; spans that cross would be dropped.
@@ -133,7 +133,7 @@ def _threads(process: Process, trace: Trace) -> Iterator[Event]:
     calls = samples.outermost(trace)
     lanes = samples.lanes_of_threads(trace, calls)
     positions = samples.reads(trace, calls, lanes)
-    decoded = list(samples.located(samples.decoded_images(trace.recording.events), calls, lanes))
+    decoded = list(samples.locate(samples.decoded_images(trace.recording.events), calls, lanes))
     inside = {lane for lane, _ in decoded}
     tids = {}
     for tid, (lane, name) in enumerate(_names(trace), FIRST_THREAD):
@@ -185,7 +185,7 @@ def _sample(trace: Trace, position: int | None) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if value is not None}
 
 
-def _image(process: Process, trace: Trace, tid: int, image: Decoded) -> Iterator[Event]:
+def _image(process: Process, trace: Trace, tid: int, image: DecodedImage) -> Iterator[Event]:
     """Yields a decoded image and its parts, which take turns row by row: each is drawn as one span with its sum."""
     yield process.slice(tid, "image", image.start_ns, image.start_ns + image.ns, **_sample(trace, image.position))
     at_ns = image.start_ns

@@ -30,7 +30,7 @@ LITTLE = 0.05
 # pipeline on the same CPUs make it about 1.
 QUEUED, CROWDED = 0.25, 2.0
 # Share of the CPUs that the pipeline's threads take; less is hardly worth taking away.
-TAKEN = 0.15
+TAKEN_SHARE = 0.15
 # More concurrent reads seldom gain anything from a disk or a file server.
 MOST_READS = 256
 
@@ -123,20 +123,20 @@ def diagnose_chains(figures: ChainFigures) -> Verdict:
     if figures.wanted >= BUSY * usable:
         if figures.busy < BUSY * usable:
             evidence += f" and {figures.wanted - figures.busy:.2f} waiting for a CPU that other processes have"
-        return _bound("cpu", dearest.name, evidence + share, _cpu_advice(figures, dearest))
+        return _bottleneck("cpu", dearest.name, evidence + share, _cpu_advice(figures, dearest))
     key = "data.parallel.decode" if data.parallel.decode else "data.num_parallel_readers"
     decoders = data.parallel.decode or data.num_parallel_readers
     if isinstance(decoders, int) and decoders < usable and figures.wanted >= BUSY * decoders:
         advice = f'{key} is {decoders}: raise it to {usable}, or to "auto"'
-        return _bound("calls", dearest.name, evidence + share, advice)
+        return _bottleneck("calls", dearest.name, evidence + share, advice)
     slowest = max(stages, key=lambda stage: stage.us - stage.cpu_us / usable, default=NOT_MEASURED)
     if slowest is NOT_MEASURED:
-        return _bound("wait", "", f"{evidence}, so it waits for something else", "--stages says at which stage")
+        return _bottleneck("wait", "", f"{evidence}, so it waits for something else", "--stages says at which stage")
     waiting = f"{evidence}; {slowest.us:.0f} us an image, of which {max(0.0, slowest.cpu_us):.0f} us take a CPU"
-    return _bound("wait", slowest.name, waiting, _wait_advice(figures, slowest))
+    return _bottleneck("wait", slowest.name, waiting, _wait_advice(figures, slowest))
 
 
-def _bound(kind: Kind, stage: str, because: str, advice: str) -> Verdict:
+def _bottleneck(kind: Kind, stage: str, because: str, advice: str) -> Verdict:
     kinds = {"cpu": "CPU", "calls": "too few images at once", "wait": "waiting"}
     return Verdict(kind, stage, f"by {stage or kinds[kind]}", because, advice)
 
@@ -170,7 +170,7 @@ def _wait_advice(figures: ChainFigures, top: StageCost) -> str:
 
 def diagnose_run(run: Run) -> Verdict:
     """Returns the main bottleneck of a run."""
-    if not run.measured:
+    if not run.has_figures:
         return Verdict(
             "none",
             "",
@@ -308,7 +308,7 @@ def _noisy_neighbour(run: Run) -> Verdict | None:
     data, load = run.data, run.load
     if data is None or load is None:
         return None
-    if load.busy < BUSY or load.queued < QUEUED or load.pipeline < TAKEN * load.cores:
+    if load.busy < BUSY or load.queued < QUEUED or load.pipeline < TAKEN_SHARE * load.cores:
         return None
     return Verdict(
         "neighbour",

@@ -67,7 +67,7 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if 1000 <= abs(value) < math.inf else f"{value:.4g}"
 
 
-def thinned(line: Line) -> Line:
+def thin(line: Line) -> Line:
     """Returns a line of at most POINTS points, each the mean of as many neighbouring ones."""
     if len(line.x) <= POINTS:
         return line
@@ -122,7 +122,7 @@ def linear(low: float, high: float, start: float, end: float, *, whole: bool = F
     return Scale(lambda value: start + (end - start) * (value - low) / span, ticks)
 
 
-def peaked(values: Sequence[float], start: float, end: float) -> Scale | None:
+def peak_scale(values: Sequence[float], start: float, end: float) -> Scale | None:
     """Returns a logarithmic axis from 0 on, if the values have a high peak and none is negative."""
     positive = [value for value in values if value > 0]
     if min(values) < 0 or not positive or max(values) <= PEAKED * float(np.median(values)):
@@ -148,7 +148,7 @@ def draw_lines(lines: Sequence[Line], x_label: str, y_label: str, name: str, mar
     xs, ys = ([each for line in lines for each in getattr(line, axis)] for axis in ("x", "y"))
     left, right, bottom = 72, LINES - RIGHT, top + HEIGHT
     across = linear(min(xs), max(xs), left + 8, right - 8, whole=True)
-    logarithmic = peaked(ys, bottom, top)
+    logarithmic = peak_scale(ys, bottom, top)
     down = logarithmic or linear(min(0.0, 1.08 * min(ys)), 1.08 * max(ys) if max(ys) > 0 else 0.0, bottom, top)
     for tick in down.ticks:
         parts.append(_text(left - 6, down.pixel(tick) + 4, number(tick), "end"))
@@ -159,14 +159,14 @@ def draw_lines(lines: Sequence[Line], x_label: str, y_label: str, name: str, mar
     for mark in marks:
         x = across.pixel(mark.place)
         path = f'd="M{x:.1f} {top}V{bottom}" stroke="{mark.colour}" stroke-dasharray="4 3" stroke-width="1.4"'
-        parts.append(_titled("path", path, mark.text))
-    for row, line in enumerate(map(thinned, lines)):
+        parts.append(_with_title("path", path, mark.text))
+    for row, line in enumerate(map(thin, lines)):
         points = [(across.pixel(x), down.pixel(y)) for x, y in zip(line.x, line.y, strict=True)]
         path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
         parts.append(f'<path d="M{path}" fill="none" stroke="{colours[row]}" stroke-width="1.6"/>')
         for (x, y), step, value in zip(points, line.x, line.y, strict=True):
             title = f"{line.name}, {x_label} {step:g}: {number(value)} {y_label}"
-            parts.append(_titled("circle", f'cx="{x:.1f}" cy="{y:.1f}" r="2.4" fill="{colours[row]}"', title))
+            parts.append(_with_title("circle", f'cx="{x:.1f}" cy="{y:.1f}" r="2.4" fill="{colours[row]}"', title))
     return _svg(parts, LINES, bottom + BELOW, name)
 
 
@@ -185,12 +185,11 @@ def draw_rows(rows: Mapping[str, Sequence[Bar]], x_label: str, legend: Mapping[s
         for bar in of_row:
             x, width = across.pixel(bar.start), across.pixel(bar.start + bar.length) - across.pixel(bar.start)
             place = f'x="{x:.1f}" y="{top + 20 * row + 3}" width="{width:.2f}" height="14"'
-            parts.append(_titled("rect", f'{place} fill="{bar.colour}"', bar.title))
+            parts.append(_with_title("rect", f'{place} fill="{bar.colour}"', bar.title))
     return _svg([*parts, *_across(across, left, right, bottom, x_label)], TIMELINE, bottom + BELOW, name)
 
 
 def _across(axis: Scale, left: float, right: float, bottom: float, label: str) -> list[str]:
-    """Returns the horizontal axis with its ticks and its label."""
     parts = [_rule(left, bottom, right, bottom), _text((left + right) / 2, bottom + 33, label)]
     for tick in axis.ticks:
         x = axis.pixel(tick)
@@ -216,7 +215,7 @@ def _text(x: float, y: float, text: str, anchor: str = "middle", more: str = "")
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{escape(plain(text))}</text>'
 
 
-def _titled(shape: str, attributes: str, title: str) -> str:
+def _with_title(shape: str, attributes: str, title: str) -> str:
     """Returns a shape with a text below the pointer."""
     return f"<{shape} {attributes}><title>{escape(plain(title))}</title></{shape}>"
 

@@ -22,7 +22,7 @@ from tfpipe.tools.report.diagnosis import diagnose_run, uses
 from tfpipe.tools.report.figures import GRAY, RED, AxisMark, Bar, Figure, Line
 from tfpipe.tools.report.runs import CONFIG, Run, trace_paths
 from tfpipe.tools.report.samples import BatchRow, batch_rows, sample_times
-from tfpipe.tools.report.text import measured
+from tfpipe.tools.report.text import measured_steps
 from tfpipe.tools.report.trace import read_trace
 from tfpipe.training.monitor.metrics import EVENTS, METRICS, is_epoch, lines, parse, read
 from tfpipe.training.monitor.stragglers import describe_stragglers
@@ -157,7 +157,7 @@ def marks(stalls: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any
 
 def facts(run: Run, epochs: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Returns the facts of a run for its head: rate, wait, ranks, hosts, steps, accuracy."""
-    texts = {"input wait": f"{100 * run.wait_fraction:.1f} % of a step"} if run.measured else {}
+    texts = {"input wait": f"{100 * run.wait_fraction:.1f} % of a step"} if run.has_figures else {}
     if run.intervals:
         ranks = run.intervals[-1]["ranks"]
         hosts = sorted({rank["host"] for rank in ranks if "host" in rank})
@@ -165,8 +165,8 @@ def facts(run: Run, epochs: Sequence[Mapping[str, Any]], events: Sequence[Mappin
         named = f" on {'host' if len(hosts) == 1 else f'{len(hosts)} hosts:'} {', '.join(hosts[:4])}"
         texts["ranks"] = f"{len(ranks)}{named if hosts else ''}"
         texts["CPU of rank 0"] = f"{100 * run.mean('cpu_fraction'):.0f} % of {run.intervals[-1]['cores']}"
-    if run.measured:
-        texts["measured"] = measured(run)
+    if run.has_figures:
+        texts["measured"] = measured_steps(run)
     last_epoch = epochs[-1] if epochs else {}
     for name, text in (("loss", "loss"), ("top1", "top-1"), ("test_loss", "test loss"), ("test_top1", "test top-1")):
         if isinstance(last_epoch.get(name), int | float):

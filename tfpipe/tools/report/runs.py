@@ -55,14 +55,14 @@ class Run:
 
         NaN if there are neither.
         """
-        if not self.measured:
+        if not self.has_figures:
             return math.nan
         if self.trace is not None and not self.intervals:
             return self.trace.wait_fraction
         return self.mean("input_wait_fraction")
 
     @property
-    def measured(self) -> bool:
+    def has_figures(self) -> bool:
         """Whether the run has an interval or a trace; without, it ended or was looked at before its first interval."""
         return bool(self.intervals) or self.trace is not None
 

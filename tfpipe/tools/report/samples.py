@@ -27,7 +27,7 @@ class SampleTime(NamedTuple):
     seconds: float
 
 
-class Decoded(NamedTuple):
+class DecodedImage(NamedTuple):
     """An image that the decoder in C has decoded; times in nanoseconds, the first since 1970."""
 
     position: int | None  # in the stream; None if the call was not marked
@@ -59,7 +59,7 @@ def sample_times(recording: Recording) -> dict[int, list[SampleTime]]:
     return result
 
 
-def decoded_images(events: np.ndarray) -> Iterator[Decoded]:
+def decoded_images(events: np.ndarray) -> Iterator[DecodedImage]:
     """Yields the IMAGE events; a refused image, which another decoder decodes, is left out."""
     # An address belongs to another call later: the samples handed over last with it count, all at the same time.
     handed: dict[int, tuple[int, list[int]]] = {}
@@ -70,10 +70,10 @@ def decoded_images(events: np.ndarray) -> Iterator[Decoded]:
             handed[call][1].append(sample)
         elif kind == EventKind.IMAGE and not refused:
             _, positions = handed.get(call, (0, []))
-            yield Decoded(positions[sample] if sample < len(positions) else None, thread, when_ns, tuple(parts_ns))
+            yield DecodedImage(positions[sample] if sample < len(positions) else None, thread, when_ns, tuple(parts_ns))
 
 
-class Nested(NamedTuple):
+class NestedCalls(NamedTuple):
     """Outermost calls of a lane, in their order; times in nanoseconds since 1970."""
 
     spans: Sequence[Span]
@@ -87,7 +87,7 @@ class Nested(NamedTuple):
         return np.where(inside, numbers, -1)
 
 
-def outermost(trace: Trace) -> dict[str, Nested]:
+def outermost(trace: Trace) -> dict[str, NestedCalls]:
     """Returns the outermost calls of each lane of the pipeline."""
     spans: dict[str, list[Span]] = defaultdict(list)
     for span in sorted(trace.calls, key=lambda span: (span.start_s, -span.seconds)):
@@ -97,11 +97,11 @@ def outermost(trace: Trace) -> dict[str, Nested]:
     calls = {}
     for lane, outer in spans.items():
         times_s = np.array([(span.start_s, span.end_s) for span in outer])
-        calls[lane] = Nested(outer, *(trace.origin_ns + np.round(1e9 * times_s.T).astype(np.int64)))
+        calls[lane] = NestedCalls(outer, *(trace.origin_ns + np.round(1e9 * times_s.T).astype(np.int64)))
     return calls
 
 
-def lanes_of_threads(trace: Trace, calls: dict[str, Nested]) -> dict[int, str]:
+def lanes_of_threads(trace: Trace, calls: dict[str, NestedCalls]) -> dict[int, str]:
     """Returns the lane of each thread of the recorded events.
 
     The profiler and the recording name threads differently: a thread's lane is the one whose calls contain most of
@@ -123,7 +123,7 @@ def lanes_of_threads(trace: Trace, calls: dict[str, Nested]) -> dict[int, str]:
     return result
 
 
-def reads(trace: Trace, calls: dict[str, Nested], lanes: dict[int, str]) -> dict[str, int]:
+def reads(trace: Trace, calls: dict[str, NestedCalls], lanes: dict[int, str]) -> dict[str, int]:
     """Returns the stream positions of the samples that were read, by the id of the function's run.
 
     Either mark of a read tells, its first or its last: TensorFlow runs some marks outside the calls that the profiler
@@ -138,9 +138,9 @@ def reads(trace: Trace, calls: dict[str, Nested], lanes: dict[int, str]) -> dict
     return result
 
 
-def located(
-    decoded: Iterable[Decoded], calls: dict[str, Nested], lanes: dict[int, str]
-) -> Iterator[tuple[str, Decoded]]:
+def locate(
+    decoded: Iterable[DecodedImage], calls: dict[str, NestedCalls], lanes: dict[int, str]
+) -> Iterator[tuple[str, DecodedImage]]:
     """Yields the work of the decoder that lies within the calls of a lane, with the lane."""
     for work in decoded:
         lane = lanes.get(work.thread, "")

@@ -8,14 +8,14 @@ from tfpipe.errors import counted
 from tfpipe.tools.report.diagnosis import diagnose_run
 from tfpipe.tools.report.runs import Run
 from tfpipe.tools.report.trace import Trace
-from tfpipe.util.console import autotuned, figure, line
+from tfpipe.util.console import describe_autotune, figure, line
 
 LABEL, COLUMN = 24, 22
 
 
 def render(runs: Sequence[Run]) -> str:
     """Returns the text for one run in full, or for several side by side."""
-    return _one(runs[0]) if len(runs) == 1 else _beside(runs)
+    return _one(runs[0]) if len(runs) == 1 else _side_by_side(runs)
 
 
 def as_json(run: Run) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def as_json(run: Run) -> dict[str, Any]:
 
 def _one(run: Run) -> str:
     verdict, trace = diagnose_run(run), run.trace
-    parts = [[f"{run.folder}: {measured(run)}"]]
+    parts = [[f"{run.folder}: {measured_steps(run)}"]]
     parts.append([verdict.headline, f"  because  {verdict.because}", f"  change   {verdict.advice}"])
     if run.intervals:
         parts.append(_steps(run))
@@ -57,7 +57,7 @@ def _one(run: Run) -> str:
     return "\n\n".join(map("\n".join, parts))
 
 
-def measured(run: Run) -> str:
+def measured_steps(run: Run) -> str:
     """Returns the numbers of steps that were measured and traced, as text."""
     facts = []
     if run.intervals:
@@ -109,7 +109,7 @@ def _stages(trace: Trace, at_once: Mapping[str, int]) -> list[str]:
 def _process(run: Run) -> list[str]:
     last, seconds = run.intervals[-1], run.total("seconds")
     read, from_storage = (1e-6 * run.total(name) / seconds for name in ("read_bytes", "storage_bytes"))
-    tuned = autotuned((knob["stage"], knob["parameter"], knob["value"]) for knob in last["autotune"])
+    tuned = describe_autotune((knob["stage"], knob["parameter"], knob["value"]) for knob in last["autotune"])
     facts = {
         "AUTOTUNE chose": tuned or "nothing",
         "images/s": f"{figure(run.mean('images_per_second'))}, over {counted(len(last['ranks']), 'rank')}",
@@ -126,7 +126,7 @@ def _process(run: Run) -> list[str]:
     return [line((LABEL,), label, fact) for label, fact in facts.items()]
 
 
-def _beside(runs: Sequence[Run]) -> str:
+def _side_by_side(runs: Sequence[Run]) -> str:
     tables = [dict(_rows(run)) for run in runs]
     labels = list(dict.fromkeys(label for table in tables for label in table))
     widths = (LABEL, *[COLUMN] * len(runs))
@@ -140,7 +140,7 @@ def _beside(runs: Sequence[Run]) -> str:
 
 def _rows(run: Run) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = [("verdict", diagnose_run(run).kind)]
-    if run.measured:
+    if run.has_figures:
         rows.append(("input wait", f"{100 * run.wait_fraction:.1f} %"))
     if run.intervals:
         rows.append(("images/s", f"{run.mean('images_per_second'):.0f}"))

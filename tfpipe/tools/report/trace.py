@@ -133,16 +133,16 @@ def read_trace(path: Path) -> Trace:
     if not steps:
         raise ConfigError(f"{path} marks no step; record it with --profile of train.py or of tfpipe bench")
     begin_s, end_s = steps[0].start_s, steps[-1].start_s + steps[-1].seconds
-    inside = {name: _within(events, begin_s, end_s) for name, events in lines.items() if name.startswith("tf_data")}
+    inside = {name: _during(events, begin_s, end_s) for name, events in lines.items() if name.startswith("tf_data")}
     runs = stage_of_runs(inside.values())
     work = [piece for name, events in inside.items() for piece in pieces(name, events, runs)]
     kernels = (
         Span(name, event.name, 1e-9 * event.start, 1e-9 * (event.end - event.start))
         for name, events in devices.items()
-        for event in _within(events, begin_s, end_s)
+        for event in _during(events, begin_s, end_s)
     )
 
-    def shifted(spans: Iterable[Span]) -> tuple[Span, ...]:
+    def shift(spans: Iterable[Span]) -> tuple[Span, ...]:
         return tuple(span._replace(start_s=span.start_s - begin_s) for span in spans)
 
     return Trace(
@@ -150,14 +150,14 @@ def read_trace(path: Path) -> Trace:
         end_s - begin_s,
         tuple(step._replace(start_s=step.start_s - begin_s) for step in steps),
         tuple(stage_times(work, inside.values())),
-        shifted(span for span, _ in work),
-        shifted(kernels),
+        shift(span for span, _ in work),
+        shift(kernels),
         started_ns and started_ns + round(1e9 * begin_s),
         recording,
     )
 
 
-def _within(events: Iterable[Event], begin_s: float, end_s: float) -> list[Event]:
+def _during(events: Iterable[Event], begin_s: float, end_s: float) -> list[Event]:
     return [event for event in events if 1e-9 * event.end > begin_s and 1e-9 * event.start < end_s]
 
 

@@ -180,7 +180,7 @@ def write_sample(
             f"{images}, {val_images}, {scale}, {seed} and {workers}"
         )
     arguments = {"version": VERSION, "images": images, "val": val_images, "scale": scale, "seed": seed}
-    finished = _finished(out, arguments)
+    finished = _finished_summary(out, arguments)
     if finished is not None:
         return finished
     for folder in ("Data", "Annotations"):
@@ -200,7 +200,7 @@ def write_sample(
     return summary
 
 
-def _finished(out: Path, arguments: dict) -> SampleSummary | None:
+def _finished_summary(out: Path, arguments: dict) -> SampleSummary | None:
     """Returns the summary of a finished data set of these arguments; None if `out` is free or the set unfinished."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None

@@ -128,7 +128,7 @@ def open_images(config: Config, inputs: Sequence[Path], classes: tuple[str, ...]
 
     `inputs` are filelists, folders and images, `classes` the model's. Raises ConfigError if an input has no image.
     """
-    paths = world.from_rank0(lambda: FileList.joined([read_input(path) for path in inputs]))
+    paths = world.from_rank0(lambda: FileList.concat([read_input(path) for path in inputs]))
     # The crop follows from the label source if it is not set.
     test = config.data.for_split("test").model_copy(update={"test_crop": config.data.crop_for("test"), **BY_PATH})
     data = test.model_copy(update={"batch_size": test.phases[-1][1].batch_size})
@@ -149,7 +149,7 @@ def read_input(path: Path) -> FileList:
     return read_filelist(path)
 
 
-class Evaluated(NamedTuple):
+class EvaluationResult(NamedTuple):
     """Result of a test pass over all ranks."""
 
     scores: Scores
@@ -157,7 +157,7 @@ class Evaluated(NamedTuple):
     names: tuple[str, ...]  # class names, by number
 
 
-def evaluate(config: Config, model_path: Path, world: World) -> Evaluated:
+def evaluate(config: Config, model_path: Path, world: World) -> EvaluationResult:
     """Runs the test pass of a saved model over the config's test data; every rank must call.
 
     Images that are left out are listed in bad_files.txt next to the model. Raises ConfigError if the model cannot be
@@ -177,4 +177,4 @@ def evaluate(config: Config, model_path: Path, world: World) -> Evaluated:
         evaluator = Evaluator(loader, loader.data.outputs, model_path.parent, count, show=world.rank == 0)
         scores = evaluator.run(model)
     assert scores is not None, "nothing stops the pass"
-    return Evaluated(scores, confusion.over(world), loader.data.classes)
+    return EvaluationResult(scores, confusion.over(world), loader.data.classes)

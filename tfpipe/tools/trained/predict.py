@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.batch import weighed
+from tfpipe.data.batch import split_weights
 from tfpipe.data.failures.missing import DroppedSample
 from tfpipe.data.loader import Loader
 from tfpipe.data.split import sample_names
@@ -38,7 +38,7 @@ class Predictions(NamedTuple):
     probabilities: np.ndarray  # float32 [n, top]
 
 
-class Predicted(NamedTuple):
+class Prediction(NamedTuple):
     """Result of a prediction over all ranks."""
 
     loader: Loader  # closed; knows the images' names
@@ -49,7 +49,7 @@ class Predicted(NamedTuple):
     seconds: float  # from the start of the pass to its end on the slowest rank
 
 
-def predict(config: Config, model_path: Path, inputs: Sequence[Path], top: int | None, world: World) -> Predicted:
+def predict(config: Config, model_path: Path, inputs: Sequence[Path], top: int | None, world: World) -> Prediction:
     """Predicts the `top` most probable classes of the images `inputs`, or of the config's test data if there are none.
 
     Without `top` they are TOP classes, or all if there are fewer. Every rank must call. Raises ConfigError if the model
@@ -72,7 +72,7 @@ def predict(config: Config, model_path: Path, inputs: Sequence[Path], top: int |
         check_outputs(model, model_path, loader.data.outputs)
     started_s = time.monotonic()
     with loader:
-        parts = list(_predicted(model, loader, top))
+        parts = list(_predict(model, loader, top))
         dropped = loader.dropped()
     seconds = time.monotonic() - started_s
     predictions = Predictions(*map(np.concatenate, zip(*parts, strict=True)))
@@ -84,7 +84,7 @@ def predict(config: Config, model_path: Path, inputs: Sequence[Path], top: int |
     images = int((total.positions[:, 1] == 0).sum())
     if not loader.catalog.by_object and images + len(left_out) != len(loader.catalog):
         raise TfpipeError(f"the pass saw {images} of {len(loader.catalog)} images")
-    return Predicted(loader, total, names, not inputs, left_out, max(spent for *_, spent in ranks))
+    return Prediction(loader, total, names, not inputs, left_out, max(spent for *_, spent in ranks))
 
 
 def chosen_top(top: int | None, outputs: int, model: Path) -> int:
@@ -94,7 +94,7 @@ def chosen_top(top: int | None, outputs: int, model: Path) -> int:
     return min(TOP, outputs) if top is None else top
 
 
-def write_predictions(predicted: Predicted, path: Path) -> None:
+def write_predictions(predicted: Prediction, path: Path) -> None:
     """Writes a row for each crop to the CSV at `path`: path, class and probability, of several classes by their place.
 
     Images with labels have a column with the crop's number in its image, and one with its class. Raises ConfigError if
@@ -118,13 +118,13 @@ def write_predictions(predicted: Predicted, path: Path) -> None:
             table.writerows(zip(*columns.values(), strict=True))
 
 
-def _predicted(model: keras.Model, loader: Loader, top: int) -> Iterator[Predictions]:
+def _predict(model: keras.Model, loader: Loader, top: int) -> Iterator[Predictions]:
     """Yields the predictions for no image, and then for each of this rank's batches."""
     of_top = np.zeros((0, top), np.int32)
     yield Predictions(np.zeros((0, 2), np.int64), np.zeros(0, np.int32), of_top, of_top.astype(np.float32))
     run = _top_classes(model, top)
     for batch in whole_pass(loader, "predicting", show=loader.world.rank == 0):
-        images, labels, _ = weighed(batch.data, USER)
+        images, labels, _ = split_weights(batch.data, USER)
         probabilities, classes = run(images)
         yield Predictions(batch.positions.numpy(), labels.numpy(), classes.astype(np.int32), probabilities)
 

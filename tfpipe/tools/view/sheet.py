@@ -121,14 +121,14 @@ def picture(pixels: np.ndarray) -> Image.Image:
     return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).convert("RGB")
 
 
-def magnified(pixels: np.ndarray, at_most_px: int = SMALL_PX) -> Image.Image:
+def magnify(pixels: np.ndarray, at_most_px: int = SMALL_PX) -> Image.Image:
     """Returns `picture`, enlarged by the largest integer factor that fits into a square of `at_most_px`."""
     small = picture(pixels)
     times = max(1, at_most_px // max(small.size))
     return small.resize((times * small.width, times * small.height), Image.Resampling.NEAREST)
 
 
-def fitted(image: Image.Image, width: int, height: int) -> Image.Image:
+def fit(image: Image.Image, width: int, height: int) -> Image.Image:
     """Scales the image to the largest size that fits into width and height."""
     scale = min(width / image.width, height / image.height)
     size = max(1, round(scale * image.width)), max(1, round(scale * image.height))
@@ -182,8 +182,8 @@ def draw_panel(scene: Scene, names: Sequence[str], numbered: bool) -> Image.Imag
     With `numbered`, numbers boxes and crops, so that a crop can be matched to its box.
     """
     image = draw_boxes(scene, names, numbered)
-    crops = [magnified(crop, CROP_PX) for crop in scene.crops]
-    crops = [fitted(crop, CROP_PX, CROP_PX) if max(crop.size) > CROP_PX else crop for crop in crops]
+    crops = [magnify(crop, CROP_PX) for crop in scene.crops]
+    crops = [fit(crop, CROP_PX, CROP_PX) if max(crop.size) > CROP_PX else crop for crop in crops]
     tiles = [
         Tile(crop, (f"{number + 1} {names[label]}" if numbered else names[label],), class_color(label))
         for crop, label, number in zip(crops, scene.crop_labels.tolist(), scene.numbers.tolist(), strict=True)
@@ -203,7 +203,7 @@ def draw_panel(scene: Scene, names: Sequence[str], numbered: bool) -> Image.Imag
 
 def draw_boxes(scene: Scene, names: Sequence[str], numbered: bool) -> Image.Image:
     """Draws the image, fitted into WIDTH_PX x HEIGHT_PX, with boxes in their classes' colours and windows in white."""
-    image = fitted(picture(scene.pixels), WIDTH_PX, HEIGHT_PX)
+    image = fit(picture(scene.pixels), WIDTH_PX, HEIGHT_PX)
     pen = ImageDraw.Draw(image)
     boxes = [to_pixels(box, image.size) for box in scene.boxes]
     for window in scene.windows.astype(np.float64):

@@ -13,7 +13,7 @@ from PIL import Image
 
 from tfpipe.config import Config, DataConfig
 from tfpipe.data.annotations.masks import VOID
-from tfpipe.data.batch import weighed
+from tfpipe.data.batch import split_weights
 from tfpipe.data.catalog.labels import read_words
 from tfpipe.data.catalog.locate import find_targets
 from tfpipe.data.catalog.types import Catalog
@@ -23,7 +23,7 @@ from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.images.crops import choose_windows, from_first
 from tfpipe.data.images.headers import as_file
 from tfpipe.data.images.whole import Decoding, decode_image
-from tfpipe.data.images.windows import placed, target_of
+from tfpipe.data.images.windows import place_windows, target_of
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import Crops, Encoded, build_batches, crop, read, visit
 from tfpipe.data.runtime.cancellable import Cancellable
@@ -33,7 +33,7 @@ from tfpipe.data.targets.labels import needs_origin
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, counted
 from tfpipe.tools.view import sheet
-from tfpipe.tools.view.sheet import Scene, Tile, class_color, magnified
+from tfpipe.tools.view.sheet import Scene, Tile, class_color, magnify
 from tfpipe.util.retry import retried
 
 SYNSETS = "LOC_synset_mapping.txt"
@@ -114,7 +114,7 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
     things = counted(len(shown), "crop") if what.kind == "batch" else f"{counted(len(shown), 'image')} with crops"
     seen = "training" if what.split == "train" else "testing"
     cut = '", "'.join(dict.fromkeys(view.crop_for(catalog.split) for view in split.config.by_view))
-    frames = "; in white, what is cut out" if what.kind == "boxes" and _framed(split) else ""
+    frames = "; in white, what is cut out" if what.kind == "boxes" and _draws_windows(split) else ""
     return f'{things}, {split.config.shapes}, as {seen} sees them: "{cut}", from position {what.first}{frames}', shown
 
 
@@ -126,7 +126,7 @@ def _batches(config: Config, split: Split, stream: Stream) -> Iterator[tuple[Any
 
     plain = split.config.views or (needs_origin(split) and config.data.transform is None)
     for batch in Batches(build, split, stream):
-        yield batch.data if plain else weighed(batch.data, "tfpipe view")[:2]
+        yield batch.data if plain else split_weights(batch.data, "tfpipe view")[:2]
 
 
 def _batch(config: Config, split: Split, stream: Stream, count: int, names: Sequence[str]) -> list[Tile]:
@@ -141,7 +141,6 @@ def _batch(config: Config, split: Split, stream: Stream, count: int, names: Sequ
 
 
 def _views(images: Any) -> tuple[Any, ...]:
-    """Returns the images of a batch by view."""
     return images if isinstance(images, tuple) else (images,)
 
 
@@ -159,7 +158,7 @@ def find_scenes(split: Split, stream: Stream, count: int) -> list[Scene]:
     chosen = choose_windows(targets, images.size, images.visit.position, config, catalog.split, split.crops_objects)
     windows = from_first(chosen, images.visit.first_crop)
     cut = _visible(windows.windows.numpy(), config, catalog.split)
-    framed, how = _framed(split), Decoding.of(config)
+    framed, how = _draws_windows(split), Decoding.of(config)
     scenes = []
     for number, position in enumerate(images.visit.position.numpy()):
         item, _ = catalog.image_and_box(int(images.visit.item[number]))
@@ -186,14 +185,14 @@ def _visible(windows: np.ndarray, config: DataConfig, split: str) -> np.ndarray:
     by_view = windows.reshape(len(windows), -1, 4).astype(np.float64)
     for number, view in enumerate(config.by_view):
         target, window = target_of(view, split), by_view[:, number]
-        place = placed(tf.constant(windows.reshape(len(windows), -1, 4)[:, number, 2:]), target).numpy()
+        place = place_windows(tf.constant(windows.reshape(len(windows), -1, 4)[:, number, 2:]), target).numpy()
         scale, first = window[:, 2:] / place[:, 2:], np.maximum(-place[:, :2], 0)
         window[:, 2:] = (np.minimum(place[:, 2:], target.size - place[:, :2]) - first) * scale
         window[:, :2] += first * scale
     return by_view
 
 
-def _framed(split: Split) -> bool:
+def _draws_windows(split: Split) -> bool:
     """Returns whether to draw windows: if they are not the boxes, and one per image; more would hide the image."""
     return split.config.crop_for(split.catalog.split) != "boxes" and not split.crops_objects
 
@@ -223,8 +222,8 @@ def draw_epochs(config: Config, split: Split, first: int, epochs: int) -> list[T
     tiles = []
     for epoch, position in itertools.islice(find_visits(split, first), epochs):
         stream = Stream.start(1).at([Cursor(position)])
-        batches = (_batches(each, split.adapted(each.data, ALONE), stream) for each in configs)
-        before, after = (np.asarray(magnified(np.asarray(images[0]))) for images, *_ in map(next, batches))
+        batches = (_batches(each, split.adapt(each.data, ALONE), stream) for each in configs)
+        before, after = (np.asarray(magnify(np.asarray(images[0]))) for images, *_ in map(next, batches))
         gap = np.full((sheet.GAP_PX, before.shape[1], 3), sheet.PAPER, np.uint8)
         picture = Image.fromarray(np.concatenate([before, gap, after]))
         tiles.append(Tile(picture, (f"epoch {epoch}", f"position {position}")))
@@ -245,21 +244,21 @@ def target_tiles(images: np.ndarray, labels: list[Any], names: Sequence[str], co
                 yield _mask(image, row["mask"], names, further)
             case "labels":
                 classes = [names[number] for number in np.flatnonzero(row["labels"]).tolist()]
-                yield Tile(magnified(image), (*(classes or ["no class"]), *further))
+                yield Tile(magnify(image), (*(classes or ["no class"]), *further))
             case "label":
                 yield tile_of(image, row["label"], names, further)
             case _:
-                yield Tile(magnified(image), (*([_text(row[kind])] if kind in row else []), *further))
+                yield Tile(magnify(image), (*([_text(row[kind])] if kind in row else []), *further))
 
 
 def tile_of(image: np.ndarray, label: np.ndarray, names: Sequence[str], further: Sequence[str] = ()) -> Tile:
     """Returns a crop with its class, int32 [], or with those that have a share in it, float32 [classes]."""
     if label.ndim == 0:
-        return Tile(magnified(image), (names[int(label)], *further), class_color(int(label)))
+        return Tile(magnify(image), (names[int(label)], *further), class_color(int(label)))
     classes = [int(number) for number in np.argsort(-label, kind="stable") if label[number] > 0]
     lines = [f"{label[number]:.0%} {names[number]}" for number in classes]
     caption = lines if len(lines) > 1 else [names[classes[0]]]
-    return Tile(magnified(image), (*caption, *further), class_color(classes[0]))
+    return Tile(magnify(image), (*caption, *further), class_color(classes[0]))
 
 
 def _boxes(
@@ -282,7 +281,7 @@ def _mask(image: np.ndarray, mask: np.ndarray, names: Sequence[str], further: Se
     pixels = np.repeat(image, 3, 2) if image.shape[2] == 1 else image
     shown = np.where(mask[..., None] > 0, (1 - OVERLAY) * pixels + OVERLAY * colors[mask], pixels)
     classes = [str(level) if level >= len(names) else names[level] for level in np.unique(mask).tolist()]
-    return Tile(magnified(np.round(shown).astype(np.uint8)), (", ".join(classes), *further))
+    return Tile(magnify(np.round(shown).astype(np.uint8)), (", ".join(classes), *further))
 
 
 def _text(value: np.ndarray) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfpipe.config import Config
-from tfpipe.data.contract import breaches, data_contract
+from tfpipe.data.contract import contract_differences, data_contract
 from tfpipe.data.order.schedule import Phase
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.split import Split
@@ -74,7 +74,7 @@ class State:
     epoch_steps: int = 1  # steps of a whole epoch
     dropped: int = 0  # images left out in the current epoch so far, over all ranks
 
-    def within(self, phase: Phase) -> "State":
+    def for_phase(self, phase: Phase) -> "State":
         """Returns the same state with the batch and the epoch's steps of a phase."""
         return replace(self, batch=self.batch._replace(per_rank=phase.batch_size), epoch_steps=phase.steps)
 
@@ -178,7 +178,7 @@ def check_contract(state: State, contract: dict[str, Any], batch: GlobalBatch, a
     The number of ranks may differ if the batch per rank or the batch over all ranks is the same. Raises ConfigError if
     it may not, for the reasons listed; with `anyway`, only if "shard" forbids the number of ranks.
     """
-    different = breaches(state.contract, contract)
+    different = contract_differences(state.contract, contract)
     if batch.crops != state.batch.crops and batch.per_rank != state.batch.per_rank:
         different.append(f"data.batch_size: {state.batch} then, {batch} now")
     if contract["data.scope"] == "shard" and batch.size != state.batch.size:

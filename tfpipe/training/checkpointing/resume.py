@@ -41,22 +41,22 @@ class Checkpoints(RunCallback):
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
         every = self.config.every_steps
         agreed = Requests(save=every is not None and (self.state.total_steps + 1) % every == 0)
-        self.model.ask(Requests(self.world.rank == 0 and self._due(), bool(self.stop)), agreed)
+        self.model.ask(Requests(self.world.rank == 0 and self._is_due(), bool(self.stop)), agreed)
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         # Adds the metrics of an interrupted epoch after its first step, in which Keras creates their variables.
         if self.state.metrics:
-            _restore_metrics(self.synced, self.state, self.world)
+            _restore_metrics(self.synced_model, self.state, self.world)
         state = self.state
         self.state = replace(state, step=state.step + 1, total_steps=state.total_steps + 1, metrics={}, untested=None)
         if self.state.step == self.state.epoch_steps:
             # fit would run a full epoch, but only the rest of an interrupted one is left.
             self.model.stop_training = True
-            self.model.settle()
+            self.model.drain()
         elif self.model.granted.stop or self.model.granted.save:
             metrics = {
                 variable.path: self.world.sum(np.array(variable, np.float64))
-                for variable in self.synced.metrics_variables
+                for variable in self.synced_model.metrics_variables
             }
             self._settle(replace(self.state, metrics=metrics))
 
@@ -76,8 +76,8 @@ class Checkpoints(RunCallback):
     def _after(self, epoch: int) -> State:
         """Returns the state after the last step of an epoch; the next one may have other steps."""
         state, loader = replace(self.state, epoch=epoch + 1, step=0), self.model.loader
-        phased = loader is not None and loader.data.config.phased
-        return state.within(loader.schedule.phase(epoch + 1)) if phased else state
+        phased = loader is not None and loader.data.config.has_phases
+        return state.for_phase(loader.schedule.phase(epoch + 1)) if phased else state
 
     def _settle(self, state: State) -> None:
         if self.model.granted.stop:
@@ -85,7 +85,7 @@ class Checkpoints(RunCallback):
         elif self.model.granted.save:
             self._save(state)
 
-    def _due(self) -> bool:
+    def _is_due(self) -> bool:
         """Returns whether a checkpoint is due by the time; then the next one's time begins."""
         minutes, now_s = self.config.every_minutes, time.monotonic()
         if minutes is None or now_s - self.saved_at < 60 * minutes:
@@ -104,7 +104,7 @@ class Checkpoints(RunCallback):
 
         Raises TfpipeError if weights are not finite.
         """
-        model, world = self.synced, self.world
+        model, world = self.synced_model, self.world
         stream = state.stream if model.loader is None else model.loader.rest()
         gathered = world.gather((stream.cursors[world.rank], [variable.numpy() for variable in _generators(model)]))
         cursors, seeds = zip(*gathered, strict=True)

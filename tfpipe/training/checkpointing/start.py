@@ -65,8 +65,8 @@ def find_start(loader: Loader, run_dir: Path, steps: int, *, resume: bool = Fals
         if world.rank == 0:
             forget_after(run_dir, fresh)
         return Start(fresh)
-    if config.data.phased:
-        fresh = fresh.within(loader.schedule.phase(old.epoch))
+    if config.data.has_phases:
+        fresh = fresh.for_phase(loader.schedule.phase(old.epoch))
         steps = fresh.epoch_steps
     check_contract(old, fresh.contract, fresh.batch, anyway)
     if world.rank == 0:
@@ -84,13 +84,13 @@ def find_start(loader: Loader, run_dir: Path, steps: int, *, resume: bool = Fals
 def forget_after(run_dir: Path, state: State) -> None:
     """Deletes the lines after `state` from the run's records, since the resumed run writes them again."""
 
-    def reached(text: str) -> bool:
+    def is_reached(text: str) -> bool:
         line = parse(text)
         if is_epoch(line):
             return line["epoch"] <= state.epoch - bool(state.untested)
         return line["step"] <= state.total_steps
 
-    _filter(run_dir / METRICS, reached)
+    _filter(run_dir / METRICS, is_reached)
     for path in (*run_dir.glob("positions-*.csv"), run_dir / BAD_FILES):
         _filter(path, lambda line: line.startswith("step") or int(re.split("[,\t]", line)[0]) <= state.total_steps)
 

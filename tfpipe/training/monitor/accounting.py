@@ -14,7 +14,7 @@ import numpy as np
 from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.loader import Loader
 from tfpipe.data.pipeline import stage_names
-from tfpipe.data.runtime.autotune import Stage, since, stages, tuned
+from tfpipe.data.runtime.autotune import Stage, since, stages, tuned_values
 from tfpipe.data.runtime.meter import StepTimes, Times
 from tfpipe.training.monitor.metrics import append
 from tfpipe.training.monitor.record import Logs, Record, Throughput
@@ -282,7 +282,7 @@ class Accounting(RunCallback):
             read_bytes=now.used.read_bytes - before.used.read_bytes,
             storage_bytes=now.used.storage_bytes - before.used.storage_bytes,
             **self.visits.count(self.positions)._asdict(),
-            autotune=[vars(choice) for choice in tuned(self.loader.iterator, self.names)],
+            autotune=[vars(choice) for choice in tuned_values(self.loader.iterator, self.names)],
             stages=[
                 {**vars(stage), "busy_ms": round(stage.busy_ms / stage.elements, MS_DIGITS)}
                 for stage in since(before.stages, now.stages)

@@ -94,7 +94,7 @@ class Record(RunCallback):
 
     def draw(self, scalars: Mapping[str, Any]) -> None:
         """Adds points to TensorBoard's curves, for numbers; test_* go to the writer "test", without the prefix."""
-        step = int(self.synced.optimizer.iterations)
+        step = int(self.synced_model.optimizer.iterations)
         # As tf.summary.scalar writes them, which would need TensorBoard installed.
         kind = tf.compat.v1.SummaryMetadata
         scalar = kind(plugin_data=kind.PluginData(plugin_name="scalars"))

@@ -13,7 +13,7 @@ from tfpipe.training.monitor.metrics import append, end_process
 
 logger = logging.getLogger(__name__)
 
-STALLED_IN = {"input": "waiting for the input", "step": "in the training step, or in its wait for the other ranks"}
+STALL_REASONS = {"input": "waiting for the input", "step": "in the training step, or in its wait for the other ranks"}
 
 
 class Stall(NamedTuple):
@@ -68,7 +68,7 @@ class StallWatch:
         self._done.set()
         self._thread.join(timeout=1)
 
-    def look(self) -> Stall | None:
+    def poll(self) -> Stall | None:
         """Returns the current stall if a warning is due now, else None."""
         stall = self._open()
         if stall is None or stall.seconds < self._after_s:
@@ -101,7 +101,7 @@ class StallWatch:
 
     def _run(self) -> None:
         while not self._done.wait(min(self._after_s, self._limit_s or self._after_s) / 10):
-            if (stall := self.look()) is not None:
+            if (stall := self.poll()) is not None:
                 logger.warning("%s", self._text(stall))
                 if self._path is not None:
                     figures = {"seconds": round(stall.seconds, 3), "in": stall.part, "rank": self._loader.world.rank}
@@ -114,4 +114,4 @@ class StallWatch:
 
     def _text(self, stall: Stall) -> str:
         rank, lasted = self._loader.world.rank, f"{stall.seconds:.1f} seconds"
-        return f"rank {rank}: {self._name} {stall.step} has been open for {lasted}, {STALLED_IN[stall.part]}"
+        return f"rank {rank}: {self._name} {stall.step} has been open for {lasted}, {STALL_REASONS[stall.part]}"

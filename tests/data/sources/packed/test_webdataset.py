@@ -134,7 +134,7 @@ def test_shards_of_no_split_are_told(tmp_path: Path, caplog: pytest.LogCaptureFi
     write(tmp_path / "more.tar", x__jpg=b"x")
     catalog = catalog_of(tmp_path)
     assert len(catalog) == 12 and catalog.ledger.texts == [f"files of no split (1, e.g. {tmp_path}/more.tar)"]
-    assert caplog.text.count("holds what is not used:\n  files of no split (1") == 1
+    assert caplog.text.count(": left out are\n  files of no split (1") == 1
     (tmp_path / "more.tar").rename(tmp_path / "train-val-1.tar")
     with pytest.raises(ConfigError, match=r"train-val-1\.tar may be training data or test data"):
         open_source(make_config({"data": {"source": {"kind": "webdataset", "path": str(tmp_path)}}}).data).has_test()
@@ -211,7 +211,7 @@ def test_members_that_are_not_used_are_counted(
         caplog.clear()
         catalog = catalog_of(tmp_path)
         assert (list(catalog.paths), catalog.labels.tolist()) == (["a.jpg", "c.JPG", "e.jpg"], [1, 0, 0])
-        assert "holds what is not used:\n  " + "\n  ".join([*kinds[:6], "and 1 other reason"]) in caplog.text
+        assert ": left out are\n  " + "\n  ".join([*kinds[:6], "and 1 other reason"]) in caplog.text
     (tmp_path / "c.json").write_text(
         json.dumps({"data": {**SMALL, "source": {"kind": "webdataset", "path": str(tmp_path)}}})
     )

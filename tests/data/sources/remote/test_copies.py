@@ -16,7 +16,7 @@ from tests.support.routes import CLASSES, SMALL, samples, write_coco, write_csv,
 from tests.support.server import Server, versioned
 from tfpipe import World, load
 from tfpipe.config import make_config
-from tfpipe.data.contract import breaches, data_contract
+from tfpipe.data.contract import contract_differences, data_contract
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.sources.remote import copies as module
 from tfpipe.data.split import Split
@@ -67,7 +67,7 @@ def split_of(index: Path, source: dict, split: str = "train", **remote: object) 
 
 
 def assert_equal(split: Split, expected: Split) -> None:
-    assert not breaches(data_contract(expected), data_contract(split))
+    assert not contract_differences(data_contract(expected), data_contract(split))
     own, other = split.catalog, expected.catalog
     assert np.array_equal(own.labels, other.labels) and own.classes == other.classes
     assert all(map(np.array_equal, own.boxes, other.boxes)) and len(own.boxes.boxes) > 3
@@ -104,10 +104,10 @@ def test_a_table_that_changes_is_copied_again_and_no_run_continues_with_it(root:
     server.headers = {"ETag": '"2"'}
     after = split_of(index, source)
     assert [after.image(item) for item in range(12)] == [one.file for one in changed]
-    (breach,) = breaches(data_contract(before), data_contract(after))
+    (breach,) = contract_differences(data_contract(before), data_contract(after))
     assert breach.startswith("the tables' version: ")
     local = split_of(index, {"path": str(root / "train.parquet")})
-    assert not breaches(data_contract(before), data_contract(local)), "a copy states no version"
+    assert not contract_differences(data_contract(before), data_contract(local)), "a copy states no version"
 
 
 def test_without_a_version_each_start_copies(root: Path, server: Server) -> None:
@@ -120,8 +120,8 @@ def test_without_a_version_each_start_copies(root: Path, server: Server) -> None
 
 
 def test_a_table_of_many_parts_comes_by_ranges(root: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfpipe.data.sources.remote.ranges.MOST", 2000)
-    monkeypatch.setattr(module, "MOST", 2000)
+    monkeypatch.setattr("tfpipe.data.sources.remote.ranges.REQUEST_BYTES", 2000)
+    monkeypatch.setattr(module, "REQUEST_BYTES", 2000)
     server.fail_some(0.3)
     split = split_of(root.parent / "index", {"path": f"{server.url}/train.parquet"})
     assert_equal(split, split_of(root.parent / "index", {"path": str(root / "train.parquet")}))

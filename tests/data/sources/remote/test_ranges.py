@@ -16,7 +16,7 @@ from tfpipe.config import Remote
 from tfpipe.data.sources.remote import fetcher, ranges
 from tfpipe.data.sources.remote.cache import SEAL
 from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
-from tfpipe.data.sources.remote.ranges import GAP, MOST, Extent, RemoteFiles, neighbours
+from tfpipe.data.sources.remote.ranges import GAP, REQUEST_BYTES, Extent, RemoteFiles, neighbours
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import Stamp
 
@@ -288,7 +288,9 @@ def test_a_folder_that_cannot_be_used_is_refused(server: Server, tmp_path: Path)
 
 
 places = st.lists(
-    st.builds(Extent, st.integers(0, 2), st.integers(0, 4 * MOST), st.integers(1, 200_000)), min_size=1, max_size=60
+    st.builds(Extent, st.integers(0, 2), st.integers(0, 4 * REQUEST_BYTES), st.integers(1, 200_000)),
+    min_size=1,
+    max_size=60,
 )
 
 
@@ -302,11 +304,11 @@ def test_neighbours_share_a_request_and_others_do_not(places: list[Extent]) -> N
         assert len({span.file for span in spans}) == 1
         end = spans[0].offset + spans[0].length
         for span in spans[1:]:
-            assert span.offset <= end + GAP and span.offset + span.length - spans[0].offset <= MOST
+            assert span.offset <= end + GAP and span.offset + span.length - spans[0].offset <= REQUEST_BYTES
             end = max(end, span.offset + span.length)
 
 
 def test_neighbours_are_found_in_any_order() -> None:
     where = [Extent(0, 300, 50), Extent(1, 0, 9), Extent(0, 100, 200), Extent(0, 10 * GAP, 9)]
     assert list(neighbours(where)) == [[2, 0], [3], [1]]
-    assert ranges.GAP < ranges.MOST
+    assert ranges.GAP < ranges.REQUEST_BYTES

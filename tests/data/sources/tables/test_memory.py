@@ -14,7 +14,7 @@ from tests.support.routes import CLASSES, samples, write_files
 from tfpipe import World
 from tfpipe.config import make_config
 from tfpipe.data.loader import Loader
-from tfpipe.data.sources.described import described
+from tfpipe.data.sources.described import config_of_data
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
@@ -24,7 +24,7 @@ OPTIONS = list(inspect.signature(Loader).parameters)
 
 
 def split_of(data: Any, split: str = "train", **keys: Any) -> Split:
-    config, opened = described(data, split, keys, OPTIONS)
+    config, opened = config_of_data(data, split, keys, OPTIONS)
     return load_split(config.data, split, World(), opened)
 
 

@@ -18,7 +18,7 @@ from tests.support.routes import SMALL, samples, write_csv, write_files, write_p
 from tests.support.server import Server, versioned
 from tfpipe import Config, Loader, World
 from tfpipe.config import make_config
-from tfpipe.data.contract import breaches, data_contract
+from tfpipe.data.contract import contract_differences, data_contract
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.sources.remote.url_path import UrlPath
 from tfpipe.data.sources.tables import row_groups as module
@@ -36,7 +36,7 @@ LEAVES = ("image", "image.bytes", "image.list.element")
 def spans(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
     """Makes these tables count as large; returns all spans that are fetched."""
     for place in ("ranges", "copies"):
-        monkeypatch.setattr(f"tfpipe.data.sources.remote.{place}.MOST", 2000)
+        monkeypatch.setattr(f"tfpipe.data.sources.remote.{place}.REQUEST_BYTES", 2000)
     monkeypatch.setattr(module, "TAIL", 512)
     fetched: list[tuple[str, int, int]] = []
     read = UrlPath.spans
@@ -107,7 +107,7 @@ def test_samples_are_those_of_local_files_and_a_row_group_is_fetched_once(
     server.fail_some(0.2)
     there = config_of(root, f"{server.url}/train-{{0..1}}.parquet")
     local = config_of(root, str(root))
-    assert not breaches(data_contract(split_of(local)), data_contract(split_of(there)))
+    assert not contract_differences(data_contract(split_of(local)), data_contract(split_of(there)))
     of_images = {start for path in root.iterdir() for start in chunks(path)}
     assert len(of_images) == 5
     assert not of_images & {(name, start) for name, start, _ in spans}, "the start reads no image"

@@ -16,8 +16,8 @@ from tests.support.routes import SMALL, samples, write_files
 from tfpipe import World
 from tfpipe.config import make_config
 from tfpipe.data.catalog.entries import entries_name
-from tfpipe.data.contract import breaches, data_contract
-from tfpipe.data.sources.described import described
+from tfpipe.data.contract import contract_differences, data_contract
+from tfpipe.data.sources.described import config_of_data
 from tfpipe.data.sources.packed.manifest import about_of
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split
@@ -138,12 +138,12 @@ def test_one_row_a_box_and_data_in_memory(tmp_path: Path) -> None:
     rows = {"path": ["a", "a", "b", "c"], "label": ["x", "y", "y", "x"], "sure": [1, 0, 1, 0]}
     edges = {edge: [2.0] * 4 if "min" in edge else [8.0] * 4 for edge in ("xmin", "ymin", "xmax", "ymax")}
     frame = pd.DataFrame({**rows, **edges, "width": 32, "height": 24})
-    config, opened = described(frame, "train", {"where": {"sure": 1}}, [])
+    config, opened = config_of_data(frame, "train", {"where": {"sure": 1}}, [])
     catalog = load_split(config.data, "train", World(), opened).catalog
     assert [Path(name).name for name in catalog.paths] == ["a", "b"] and len(catalog.boxes.labels) == 2
     assert catalog.ledger.texts == ['rows whose "sure" is not 1 (2, e.g. row 1 of the DataFrame, 0)']
     frame = pd.DataFrame({"image": [sample.file for sample in SAMPLES], "label": [s.label for s in SAMPLES]})
-    config, opened = described(frame.assign(n=range(12)), "train", {"where": {"n": [3, 8]}}, [])
+    config, opened = config_of_data(frame.assign(n=range(12)), "train", {"where": {"n": [3, 8]}}, [])
     split = load_split(config.data, "train", World(), opened)
     assert [split.image(item) for item in (0, 1)] == [SAMPLES[3].file, SAMPLES[8].file]
 
@@ -156,10 +156,10 @@ def test_what_is_made_of_some_rows_is_told_from_what_is_made_of_others(tmp_path:
     path = write(tmp_path / "t.parquet", columns)
     one, other, all_rows = (split_of(path, {"fold": fold}) for fold in (0, 1, [0, 1]))
     assert [*one.catalog.paths] == [*other.catalog.paths]
-    assert breaches(data_contract(one), data_contract(other)) == [
+    assert contract_differences(data_contract(one), data_contract(other)) == [
         'data.source.where: {"fold": 0} then, {"fold": 1} now'
     ]
     assert about_of(one, "original", None) != about_of(other, "original", None)
     assert entries_name(one.catalog) != entries_name(all_rows.catalog)
     with pytest.raises(ConfigError, match=r"data\.source\.where\.fold: 0 there, 1 here"):
-        one.adapted(other.config, World())
+        one.adapt(other.config, World())

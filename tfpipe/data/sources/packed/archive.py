@@ -15,7 +15,7 @@ import numpy as np
 
 from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.annotations.objects import Objects
-from tfpipe.data.catalog.class_folders import SUFFIXES, Choice, chosen_folders, why_left_out
+from tfpipe.data.catalog.class_folders import SUFFIXES, SplitSelection, select_split, why_left_out
 from tfpipe.data.catalog.labels import class_table, folder_of, image_labels
 from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
 from tfpipe.data.catalog.splits import FolderRule
@@ -32,7 +32,7 @@ from tfpipe.data.sources.rows import Rows
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, counted
 from tfpipe.util.ledger import Ledger
-from tfpipe.util.made_from import stamped
+from tfpipe.util.made_from import stamp_files
 from tfpipe.util.progress import progress
 
 TAR, ZIP = (".tar",), (".zip",)
@@ -60,12 +60,12 @@ class Archive(ScannedSource):
         return archives
 
     def has_test(self) -> bool:
-        if not self.files("test") or self._apart:
+        if not self.files("test") or self._test_apart:
             return bool(self.files("test"))
         return bool(self._choose(self._all("test", World()), "test").kept.any())
 
-    def checked(self, split: str) -> Sequence[AnyPath]:
-        shards = super().checked(split)
+    def require_files(self, split: str) -> Sequence[AnyPath]:
+        shards = super().require_files(split)
         for path in shards:
             if path.name.lower().endswith(COMPRESSED):
                 raise ConfigError(
@@ -84,7 +84,7 @@ class Archive(ScannedSource):
         Raises ConfigError if an archive is missing or damaged, or an image has no class.
         """
         config = self.config
-        self.checked("train")
+        self.require_files("train")
         images, folder_classes, ledger = self._images(split, world)
         paths, train, train_classes = FileList.of(images.rows.names), images, folder_classes
         if split != "train" and config.classes is None:
@@ -99,7 +99,7 @@ class Archive(ScannedSource):
         rows, shards, box_file = images.rows, images.as_shards(labels), config.box_file_for(split)
         if box_file is not None and config.uses_boxes(split):
             folders = catalog_folders(config, [images.shards[0][0].parent / split])[:1]
-            files = world.from_rank0(lambda: stamped([box_file]))
+            files = world.from_rank0(lambda: stamp_files([box_file]))
             files += [(path.name, stamp) for path, stamp in images.shards]
             store = TableStore(folders, files, world, must_store=True)
             rows = with_box_file(rows, box_file, shards, classes, config, store)
@@ -109,16 +109,16 @@ class Archive(ScannedSource):
         return catalog, shards
 
     @property
-    def _apart(self) -> bool:
+    def _test_apart(self) -> bool:
         """Whether test data lies in archives of its own."""
         return self.about.test_path is not None or self.files("test") != self.files("train")
 
     def _all(self, split: str, world: World) -> ScannedRows:
         """Returns the images of the archives that hold a split, of other splits too."""
-        return self.scanned(split if split == "train" or self._apart else "train", world)
+        return self.scan_split(split if split == "train" or self._test_apart else "train", world)
 
-    def unused(self, split: str) -> Ledger:
-        ledger, source = super().unused(split), self.about
+    def unused_files(self, split: str) -> Ledger:
+        ledger, source = super().unused_files(split), self.about
         path = source.path if split == "train" else source.test_path
         if path is not None:
             train, _, left_out = files_at(path, "train", self.config.remote, holds_no_images)
@@ -128,16 +128,16 @@ class Archive(ScannedSource):
             ledger.add_all("archives of no images by their names", unread)
         return ledger
 
-    def _choose(self, images: ScannedRows, split: str) -> Choice:
+    def _choose(self, images: ScannedRows, split: str) -> SplitSelection:
         """Chooses the images of a split among those of archives, by the names of folders in them."""
         paths = FileList.of(images.rows.names)
         # Images right in an archive are of its class, unless it has folders.
         inside = [folder.partition("/")[::2] for folder in paths.folders]
         with_folders = {archive for archive, folders in inside if folders}
         trees = [f"{archive}/" if archive in with_folders else "" for archive, _ in inside]
-        rule = FolderRule.of(self.config, ("train" if split == "train" else "test") if self._apart else "both")
+        rule = FolderRule.of(self.config, ("train" if split == "train" else "test") if self._test_apart else "both")
         try:
-            return chosen_folders(paths, trees, split, rule)
+            return select_split(paths, trees, split, rule)
         except ConfigError as error:
             raise ConfigError(f"{self.display_name}: {error}") from error
 
@@ -155,17 +155,17 @@ class Archive(ScannedSource):
                 f"{where} hold no {split} image with a name that ends in {', '.join(SUFFIXES)}, but "
                 f"{counted(len(images.rows.names), 'other image')} and {', '.join(others) or 'nothing else'}"
             )
-        if split == "test" and not self._apart:
+        if split == "test" and not self._test_apart:
             # Counted with the training data, of the same archives.
             images, choice = images._replace(rows=images.rows._replace(left_out={})), choice._replace(ledger=Ledger())
         if choice.kept.all():
             return images, choice.classes, choice.ledger
         class_of = dict(zip(FileList.of(images.rows.names).folders, choice.classes, strict=True))
-        images = images._replace(rows=images.rows.taken(np.flatnonzero(choice.kept)))
+        images = images._replace(rows=images.rows.select(np.flatnonzero(choice.kept)))
         return images, [class_of[folder] for folder in FileList.of(images.rows.names).folders], choice.ledger
 
 
-class Noted(NamedTuple):
+class UsedMembers(NamedTuple):
     """The members of an archive that are used."""
 
     images: list[tuple[str, int, int, int, int]]
@@ -180,14 +180,14 @@ def scan_archive(path: Path, size: int, ledger: Ledger, *, turn: bool = False, s
     Tar files within it are read in several threads; `show` shows their progress. Raises OSError, and ValueError if the
     archive, or one within it, is cut off or damaged, or holds two files of one name.
     """
-    noted, archives = Noted([], []), list[Member]()
+    noted, archives = UsedMembers([], []), list[Member]()
     is_zip = path.name.lower().endswith(ZIP)
     with path.open("rb") as file:
         members = zip_members(file, size, ledger) if is_zip else tar_members(file, 0, size, ledger)
         _sort(members, path.stem, noted, archives, ledger)
 
-    def scan_inner(inner: Member) -> tuple[Noted, Ledger]:
-        noted_inside, counted, more = Noted([], []), Ledger(), list[Member]()
+    def scan_inner(inner: Member) -> tuple[UsedMembers, Ledger]:
+        noted_inside, counted, more = UsedMembers([], []), Ledger(), list[Member]()
         try:
             if inner.inflated:
                 raise ValueError("it is deflated: pack the zip file with zip -0, or unpack it")
@@ -210,10 +210,10 @@ def scan_archive(path: Path, size: int, ledger: Ledger, *, turn: bool = False, s
     twice = next((name for (name, *_), (other, *_) in pairwise(images) if name == other), None)
     if twice is not None:
         raise ValueError(f"two files are named {twice}: remove one of them, so that it is clear which one counts")
-    return _with_boxes(path, Noted(images, noted.xmls), ledger, turn, show)
+    return _with_boxes(path, UsedMembers(images, noted.xmls), ledger, turn, show)
 
 
-def _sort(members: Iterable[Member], folder: str, noted: Noted, archives: list[Member], ledger: Ledger) -> None:
+def _sort(members: Iterable[Member], folder: str, noted: UsedMembers, archives: list[Member], ledger: Ledger) -> None:
     """Sorts members, with their paths below `folder`, into images, XMLs, archives, and those that are not used."""
     reasons: dict[str, str] = {}  # why nothing in a folder is used, "" if it is
     for member in members:
@@ -242,7 +242,7 @@ def _sort(members: Iterable[Member], folder: str, noted: Noted, archives: list[M
             ledger.add(why_left_out(name[base:], is_folder=False), name)
 
 
-def _with_boxes(path: Path, noted: Noted, ledger: Ledger, turn: bool, show: bool) -> Rows:
+def _with_boxes(path: Path, noted: UsedMembers, ledger: Ledger, turn: bool, show: bool) -> Rows:
     """Returns images with the boxes of the XMLs of their name; counts XMLs of no image."""
     images, xmls = noted
     names = [name for name, *_ in images]
@@ -253,7 +253,7 @@ def _with_boxes(path: Path, noted: Noted, ledger: Ledger, turn: bool, show: bool
             sizes[item] = boxes[item].size
         image_boxes = [(item, objects.boxes, objects.names) for item, objects in sorted(boxes.items())]
         rows = rows_of(path, images, map(folder_of, names), image_boxes, sizes)
-        return rows.measured(lambda items: [size_of(file, Member(*images[item]), turn) for item in items])
+        return rows.with_sizes(lambda items: [size_of(file, Member(*images[item]), turn) for item in items])
 
 
 def _owners(images: Sequence[str], xmls: Sequence[Member], ledger: Ledger) -> Iterator[tuple[int, Member]]:

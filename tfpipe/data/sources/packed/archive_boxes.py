@@ -58,7 +58,7 @@ def with_box_file(
             return [shards.header(item, rows.names[item]).turned(config.turn)[:2] for item in items]
 
         measure = partial(rows.read_sizes, real=sizes_of, show=world.rank == 0)
-        read = read.measured(lambda items: world.share(items, measure))
+        read = read.with_sizes(lambda items: world.share(items, measure))
         columns = {"images": read.box_images, "boxes": read.boxes, "labels": read.box_labels.numbers}
         columns |= {} if read.sizes is None else {"sizes": read.sizes}
         return StoredTable({"labels": read.box_labels.names}, columns)
@@ -124,7 +124,7 @@ def _parsed_members(file: Path) -> Rows | None:
         chunks = iter(lambda: list(islice(members, CHUNK)), [])
         results = parallel(parse, chunks, processes, __name__)
         parts = list(progress(results, None, f"reading boxes of {file.name}", f"{CHUNK} XMLs"))
-    return Rows.joined(parts) if parts else None
+    return Rows.concat(parts) if parts else None
 
 
 def parse(members: list[tuple[str, bytes]]) -> Rows:

@@ -10,7 +10,7 @@ from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.augment import choose_augment
 from tfpipe.data.images.crops import ALL, Crops, crop_seeds
-from tfpipe.data.images.windows import flipped
+from tfpipe.data.images.windows import draw_flips
 from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.runtime.columns import columns
 from tfpipe.data.runtime.parallelism import calls_at_once
@@ -65,7 +65,7 @@ def gather_crops(dataset: tf.data.Dataset, split: Split, shards: Shards) -> tf.d
     @stage("gather")
     def gather_batch(requests: CropRequests) -> Crops:
         if mirror:
-            flips = flipped(crop_seeds(2 * config.seed + 1, requests.positions[:, 0], requests.positions[:, 1]))
+            flips = draw_flips(crop_seeds(2 * config.seed + 1, requests.positions[:, 0], requests.positions[:, 1]))
         else:
             flips = tf.zeros(0, tf.bool)
         images = tf.numpy_function(load, [requests.records, flips], tf.uint8, stateful=False)

@@ -27,7 +27,7 @@ class Example(NamedTuple):
     box_labels: np.ndarray  # int32 [k]
 
 
-def serialized(example: Example) -> bytes:
+def serialize(example: Example) -> bytes:
     """Returns a serialized tf.train.Example, identical for equal images. It counts labels from 1; 0 means none."""
     header = example.header
     features = {
@@ -64,7 +64,7 @@ def _texts(value: bytes) -> tf.train.Feature:
     return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
 
 
-class Parsed(NamedTuple):
+class ParsedRecord(NamedTuple):
     """The fields of a record that tfpipe reads."""
 
     contents: bytes
@@ -76,7 +76,7 @@ class Parsed(NamedTuple):
     size: tuple[int, int]  # height and width, 0 if not stated
 
 
-def parse_example(data: bytes) -> Parsed:
+def parse_example(data: bytes) -> ParsedRecord:
     """Parses a serialized tf.train.Example.
 
     Raises ValueError if the data is no Example, holds no image or several, or has edge lists of different lengths.
@@ -105,4 +105,4 @@ def parse_example(data: bytes) -> Parsed:
         box_labels = [label] * len(edges[0])
     boxes = np.array(edges, np.float32).T.reshape(-1, 4)
     size = value("image/height", "int64") or 0, value("image/width", "int64") or 0
-    return Parsed(contents, text("image/filename"), label, text("image/class/synset"), boxes, box_labels, size)
+    return ParsedRecord(contents, text("image/filename"), label, text("image/class/synset"), boxes, box_labels, size)

@@ -82,7 +82,7 @@ def tar_members(file: IO[bytes], start: int, end: int, ledger: Ledger, *, links:
     Raises OSError, and ValueError that names the byte if the tar file is cut off or damaged.
     """
     files: dict[str, Member] | None = None
-    for member in _listed(file, start, end):
+    for member in _list_members(file, start, end):
         if isinstance(member, list):
             yield from member
         elif member.isfile() and not member.name.endswith("/"):
@@ -99,7 +99,7 @@ def tar_members(file: IO[bytes], start: int, end: int, ledger: Ledger, *, links:
             ledger.add("links" if member.issym() or member.islnk() else "devices and pipes", member.name)
 
 
-def _listed(file: IO[bytes], start: int, end: int) -> Iterator[list[Member] | tarfile.TarInfo]:
+def _list_members(file: IO[bytes], start: int, end: int) -> Iterator[list[Member] | tarfile.TarInfo]:
     """Yields the members of a tar file: some with ordinary headers together, any other as tarfile describes it."""
     library = core() if isinstance(getattr(file, "raw", None), io.FileIO) else None
     # An empty one, which reads the headers of another.
@@ -129,7 +129,7 @@ def _listed(file: IO[bytes], start: int, end: int) -> Iterator[list[Member] | ta
             if tar.offset <= at:
                 raise ValueError("a size below 0")
         except (tarfile.TarError, ValueError) as error:
-            raise ValueError(f"{_damaged(at, start)}: {error}; {COPY_AGAIN}") from error
+            raise ValueError(f"{_damage_error(at, start)}: {error}; {COPY_AGAIN}") from error
         at = tar.offset
         if min(at, member.offset_data + member.size) > end:
             raise ValueError(f"it ends at byte {end}, within the member {member.name!a}; {COPY_AGAIN}")
@@ -139,7 +139,7 @@ def _listed(file: IO[bytes], start: int, end: int) -> Iterator[list[Member] | ta
     _check_end(file, at, start, end)
 
 
-def _damaged(at: int, start: int) -> str:
+def _damage_error(at: int, start: int) -> str:
     if at == start:
         return f"it is no tar file, is compressed, or its header at byte {at} is damaged"
     return f"the header at byte {at} is damaged, and all members from there on are lost"
@@ -150,7 +150,7 @@ def _check_end(file: IO[bytes], at: int, start: int, end: int) -> None:
     file.seek(at)
     block = file.read(max(0, min(BLOCK, end - at)))
     if len(block) < BLOCK and at == start:
-        raise ValueError(f"{_damaged(at, start)}: it ends at byte {at + len(block)}; {COPY_AGAIN}")
+        raise ValueError(f"{_damage_error(at, start)}: it ends at byte {at + len(block)}; {COPY_AGAIN}")
     if len(block) < BLOCK:
         where = "within a header" if any(block) else "without the zeros that end a tar file"
         raise ValueError(f"it was cut off: it ends at byte {at + len(block)}, {where}; {COPY_AGAIN}")
@@ -188,7 +188,7 @@ def zip_members(file: IO[bytes], size: int, ledger: Ledger) -> Iterator[Member]:
         if entry.create_system in (UNIX, MACOS) and entry.external_attr >> 28 == LINK:
             ledger.add("links", name)
         elif not name.endswith("/"):
-            yield _located(file, raw, name, entry, size)
+            yield _locate_member(file, raw, name, entry, size)
 
 
 def _name_of(raw: bytes, entry: zipfile.ZipInfo) -> str:
@@ -219,7 +219,7 @@ def _unstated_name(raw: bytes, entry: zipfile.ZipInfo) -> str:
     return name
 
 
-def _located(file: IO[bytes], raw: bytes, name: str, entry: zipfile.ZipInfo, size: int) -> Member:
+def _locate_member(file: IO[bytes], raw: bytes, name: str, entry: zipfile.ZipInfo, size: int) -> Member:
     """Returns where a member's contents are, by its own header; raises ValueError if that does not match the entry."""
     at, length, inflated = entry.header_offset, entry.compress_size, entry.file_size
     if entry.flag_bits & ENCRYPTED:

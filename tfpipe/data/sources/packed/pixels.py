@@ -64,7 +64,7 @@ def loader(
 
 def _addresses(packed: Shards, images: FileList) -> Addresses:
     """Returns the function that finds records where the shards are mapped, or reads or fetches them."""
-    maps = _mapped(packed, images) if packed.remote is None else None
+    maps = _map_shards(packed, images) if packed.remote is None else None
     if maps is not None:
         starts = np.array([np.frombuffer(content, np.uint8).ctypes.data for content in maps], np.uintp)
         places = starts[packed.records.shard] + packed.records.offset.astype(np.uintp)
@@ -80,7 +80,7 @@ def _addresses(packed: Shards, images: FileList) -> Addresses:
     return find
 
 
-def _mapped(packed: Shards, images: FileList) -> list[mmap.mmap | bytes] | None:
+def _map_shards(packed: Shards, images: FileList) -> list[mmap.mmap | bytes] | None:
     """Maps the shards into memory if free memory can hold them all: a read call would take 9 microseconds a JPEG.
 
     Otherwise returns None, since a read requests a whole crop from storage at once, a mapping page after page; or the

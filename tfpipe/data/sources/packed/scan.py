@@ -12,8 +12,8 @@ from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders
 from tfpipe.data.sources.data_files import DataFiles
 from tfpipe.data.sources.packed.members import Member
-from tfpipe.data.sources.packed.shards import Deflated, Records, Shards
-from tfpipe.data.sources.packed.stored import Stored
+from tfpipe.data.sources.packed.shards import DeflatedRecords, Records, Shards
+from tfpipe.data.sources.packed.stored import StoredSource
 from tfpipe.data.sources.remote.ranges import RemoteFiles
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, stamped_files
 from tfpipe.data.sources.rows import Rows, Texts
@@ -42,10 +42,10 @@ class ScannedRows(NamedTuple):
         images, columns = np.arange(len(labels), dtype=np.int32), self.rows.more
         records = Records(images, labels, self.rows.file, columns["offset"], columns["length"])
         is_deflated = columns["inflated"].any()
-        deflated = Deflated(columns["inflated"], columns["checksum"]) if is_deflated else None
-        return self.checked(Shards("original", self.rows.files, records, remote=remote, deflated=deflated))
+        deflated = DeflatedRecords(columns["inflated"], columns["checksum"]) if is_deflated else None
+        return self.check_extents(Shards("original", self.rows.files, records, remote=remote, deflated=deflated))
 
-    def checked(self, shards: Shards) -> Shards:
+    def check_extents(self, shards: Shards) -> Shards:
         """Returns `shards`, whose records are of these images; raises ConfigError if one is not within its shard."""
         shards.check_places([stamp.size or 0 for _, stamp in self.shards], FileList.of(self.rows.names), SCAN_AGAIN)
         return shards
@@ -54,7 +54,7 @@ class ScannedRows(NamedTuple):
 Stamped = list[tuple[AnyPath, Stamp]]
 
 
-class ScannedSource(DataFiles, Stored):
+class ScannedSource(DataFiles, StoredSource):
     """Images in shards that other tools wrote; a kind has to define `scan` and `load`."""
 
     kind: ClassVar[str]
@@ -74,17 +74,17 @@ class ScannedSource(DataFiles, Stored):
         """Config keys that a scan depends on, and their values."""
         return {"the form of a scan": FORM, **self.config.stored_exif}
 
-    def typed(self, rows: Rows) -> Rows:
+    def with_types(self, rows: Rows) -> Rows:
         """Gives further columns their types, once all shards are scanned; raises ConfigError if one has none."""
         return rows
 
-    def scanned(self, split: str, world: World) -> ScannedRows:
+    def scan_split(self, split: str, world: World) -> ScannedRows:
         """Returns the images of a split: maps the stored scan, or makes it with all ranks together.
 
         Its catalog, train.catalog, or a.catalog if the config names a.tar, lies next to the shards or in `data.index`.
         Raises ConfigError if shards cannot be read; the message names up to 20 of them.
         """
-        shards = world.from_rank0(lambda: stamped_files(self.checked(split)))
+        shards = world.from_rank0(lambda: stamped_files(self.require_files(split)))
         folder = shards[0][0].parent
         # Of several archives in a folder, each that a config names has a scan of its own.
         named = shards[0][0] if shards[0][0] in (self.about.path, self.about.test_path) else folder / split
@@ -97,7 +97,7 @@ class ScannedSource(DataFiles, Stored):
 
         def make(ranks: World) -> StoredTable:
             rows = self._scan(shards, f"scanning {split} data", ranks)
-            table = self.typed(rows).table()
+            table = self.with_types(rows).table()
             return table._replace(values={**table.values, "left_out": rows.left_out})
 
         table = store.table(self.stored_as, self.settings, make, shared=True)
@@ -118,7 +118,7 @@ class ScannedSource(DataFiles, Stored):
         if errors:
             folder = shards[0][0].parent
             raise ConfigError("\n  ".join([f"cannot read the {self.kind} in {folder}:", *errors[:20]]))
-        return Rows.joined([result for result in results if not isinstance(result, str)])
+        return Rows.concat([result for result in results if not isinstance(result, str)])
 
     def _scan_one(self, path: AnyPath, stamp: Stamp) -> Rows | str:
         """Scans a shard; returns an error message instead of raising it on one rank alone."""

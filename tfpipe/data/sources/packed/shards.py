@@ -36,7 +36,7 @@ class Records(NamedTuple):
     length: np.ndarray  # int64 [n], in bytes
 
 
-class Deflated(NamedTuple):
+class DeflatedRecords(NamedTuple):
     """The records of zip files that are inflated when they are read."""
 
     sizes: np.ndarray  # int64 [n]: bytes of each record when inflated; 0 if it is not deflated
@@ -57,7 +57,7 @@ class Shards:
     """JPEG quality and subsampling of the crops; None for other kinds."""
     remote: RemoteFiles | None = None
     """Reads the shards if they are behind URLs."""
-    deflated: Deflated | None = None
+    deflated: DeflatedRecords | None = None
     """The records that are deflated; None if none is."""
     masks: "Shards | None" = None
     """Location of the images' masks, if they are read."""

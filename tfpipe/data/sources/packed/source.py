@@ -25,7 +25,7 @@ from tfpipe.data.sources.packed.manifest import (
     pixel_keys,
 )
 from tfpipe.data.sources.packed.shards import WHOLE, Records, Shards
-from tfpipe.data.sources.packed.stored import ShardSplit, Stored
+from tfpipe.data.sources.packed.stored import ShardSplit, StoredSource
 from tfpipe.data.sources.remote.url_path import AnyPath
 from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.split import Failure, StoredCrops
@@ -74,7 +74,7 @@ class PackedSplit(ShardSplit):
         return Failure(self.name(item), reason(error))
 
 
-class Packed(Stored):
+class PackedSource(StoredSource):
     """Images or crops in shards."""
 
     split_type = PackedSplit
@@ -105,7 +105,7 @@ class Packed(Stored):
 
     def load(self, split: str, world: World) -> tuple[Catalog, Shards]:
         """Loads a split from its manifest and tables."""
-        manifest = world.from_rank0(lambda: _checked(self.folder, split))
+        manifest = world.from_rank0(lambda: _check_folder(self.folder, split))
         if manifest.about["kind"] == "coefficients" and not self.config.native:
             raise ConfigError(
                 f'{self.folder} holds coefficients, which only the decoder in C reads: set data.decoder to "native"'
@@ -119,7 +119,7 @@ class Packed(Stored):
             Records(*(table.columns[f"record_{name}"] for name in Records._fields)),
             manifest.about["jpeg"],
             # As a number: a text is a version that the server states.
-            self.opened([(path, Stamp(shard["bytes"], int(shard["sha256"], 16))) for path, shard in files]),
+            self.open_shards([(path, Stamp(shard["bytes"], int(shard["sha256"], 16))) for path, shard in files]),
         )
         columns, classes, paths = table.columns, tuple(manifest.about["classes"]), table_paths(table)
         pixels = None
@@ -131,7 +131,7 @@ class Packed(Stored):
         return replace(catalog, annotated=columns["annotated"], weights=columns.get("weight")), shards
 
 
-def _checked(folder: AnyPath, split: str) -> Manifest:
+def _check_folder(folder: AnyPath, split: str) -> Manifest:
     if isinstance(folder, Path) and (note := folder / f".{PREFIX[split]}.staged.json").exists():
         # The copy of some ranks' images has zeros in place of the others.
         raise ConfigError(

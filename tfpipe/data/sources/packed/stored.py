@@ -62,7 +62,7 @@ class ShardSplit(RecordSplit):
         return self.shards.name(item, self.catalog.paths)
 
 
-class Stored(BaseSource):
+class StoredSource(BaseSource):
     """Images in shards, each read at once by its shard, offset and length."""
 
     split_type: ClassVar[type[ShardSplit]] = ShardSplit
@@ -85,7 +85,7 @@ class Stored(BaseSource):
             )
         check_split(split)
         catalog, shards = self.load(split, world)
-        catalog.ledger.update(self.unused(split))
+        catalog.ledger.update(self.unused_files(split))
         catalog = replace(catalog, jpeg=shards.jpeg, display_name=self.name_of(split))
         catalog = apply_settings(self.config, catalog, show=world.rank == 0)
         return self.split_type(self.config, catalog, world, shards)
@@ -94,11 +94,11 @@ class Stored(BaseSource):
     def load(self, split: str, world: World) -> tuple[Catalog, Shards]:
         """Returns the catalog of a split, and the location of its records; raises ConfigError as `open` does."""
 
-    def unused(self, split: str) -> Ledger:
+    def unused_files(self, split: str) -> Ledger:
         """Returns a ledger of the files next to the data of a split that are not used."""
         return Ledger()
 
-    def opened(self, shards: Sequence[tuple[AnyPath, Stamp]]) -> RemoteFiles | None:
+    def open_shards(self, shards: Sequence[tuple[AnyPath, Stamp]]) -> RemoteFiles | None:
         """Returns what reads shards if they are behind URLs, None if they are files.
 
         A shard's stamp has its size; `changed` may be anything that tells its versions apart, as a checksum does.

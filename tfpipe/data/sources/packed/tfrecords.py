@@ -42,14 +42,14 @@ class TfRecords(ScannedSource):
     stored_as = "tfrecord"
     noun = "TFRecord file"
 
-    def expected(self, split: str) -> str:
+    def expected_names(self, split: str) -> str:
         return f"{PREFIX[split]}-*-of-*, as TFRecords of ImageNet are named, or one of *{' *'.join(RECORDS)}"
 
     def is_data(self, name: str) -> bool:
         return SHARD.search(name) is not None
 
-    def checked(self, split: str) -> Sequence[AnyPath]:
-        shards = super().checked(split)
+    def require_files(self, split: str) -> Sequence[AnyPath]:
+        shards = super().require_files(split)
         match = SHARD.search(shards[0].name)
         if match is not None and match[1] and len(shards) != int(match[1]):
             pattern = f"{shards[0].name[: match.start()]}-*-of-{match[1]}"
@@ -70,21 +70,21 @@ class TfRecords(ScannedSource):
                 'data.label_source "object" is not for TFRecords of ImageNet, whose boxes have no classes of their '
                 'own: use "directory", or pack the files with tfpipe pack'
             )
-        images = self.scanned(split, world)
+        images = self.scan_split(split, world)
         rows = images.rows
         if not rows.names:
             raise ConfigError(f"the TFRecords in {self.name_of(split)} hold no {split} record{rows.ledger.lines()}")
         if config.classes is not None:
             classes = class_table(config, FileList.of([]))
         else:
-            train = rows if split == "train" else self.scanned("train", world).rows
+            train = rows if split == "train" else self.scan_split("train", world).rows
             # If no record has a class name, classes are named by number.
             classes = tuple(train.labels.distinct() or map(str, range(1, int(train.more["number"].max()) + 1)))
         labels = _labels(rows, classes, self.name_of(split))
         # Boxes that have a label of their own are of another class than their image, whichever.
         others = Classes(classes, dict.fromkeys(rows.box_labels.names, len(classes)))
         catalog = catalog_of(config, split, rows, others, self.name_of(split), labels)
-        return catalog, images.as_shards(labels, self.opened(images.shards))
+        return catalog, images.as_shards(labels, self.open_shards(images.shards))
 
 
 def _labels(rows: Rows, classes: tuple[str, ...], folder: str) -> np.ndarray:
@@ -126,7 +126,7 @@ def _scan_shard(path: AnyPath, size: int, turn: bool = False) -> Rows:
     if not in_pixels(rows.boxes, "auto", lambda box: rows.names[int(rows.box_images[box])]):
         return rows._replace(sizes=np.ones_like(stated))
     with open_file(path) as file:
-        return rows.measured(lambda items: [size_of(file, images[item], turn) for item in items])
+        return rows.with_sizes(lambda items: [size_of(file, images[item], turn) for item in items])
 
 
 def _records(path: AnyPath, size: int) -> Iterator[tuple[int, bytes]]:
@@ -169,11 +169,11 @@ def _read(file: IO[bytes], at: int) -> tuple[bytes, int]:
     Returns its data and its end. Raises ValueError.
     """
     file.seek(at)
-    (length,) = struct.unpack("<Q", _checked(file, LENGTH))
-    return _checked(file, length), file.tell()
+    (length,) = struct.unpack("<Q", _read_checked(file, LENGTH))
+    return _read_checked(file, length), file.tell()
 
 
-def _checked(file: IO[bytes], count: int) -> bytes:
+def _read_checked(file: IO[bytes], count: int) -> bytes:
     """Returns the next bytes, whose checksum follows them: a masked CRC-32C."""
     from google_crc32c import value
 

@@ -38,8 +38,8 @@ NO_MASK = Member("", 0, 0)
 # config.
 IMAGES = tuple(suffix.removeprefix(".") for suffix in SUFFIXES)
 NOTES = ("cls", "json", "xml")
-# Whole numbers beyond are none of int64; no float32 is as large as MOST.
-MOST_WHOLE, MOST = 2**63 - 1, 2**128
+# Whole numbers beyond are none of int64; no float32 is as large as MAX_FLOAT.
+MAX_WHOLE, MAX_FLOAT = 2**63 - 1, 2**128
 
 
 class Notes(NamedTuple):
@@ -64,7 +64,7 @@ class WebDataset(ScannedSource):
         columns = {f"data.source.columns.{name}": getattr(self.about.columns, name) for name in COLUMNS}
         return {**super().settings, **columns}
 
-    def typed(self, rows: Rows) -> Rows:
+    def with_types(self, rows: Rows) -> Rows:
         columns = self.about.columns
         named = zip(_extra(columns), columns.extra.values(), strict=True)
         more = {name: json_column(rows.more[name].tolist(), key, rows.origin) for name, key in named}
@@ -79,18 +79,18 @@ class WebDataset(ScannedSource):
         Raises ConfigError if a shard is missing or damaged, or an image has no class.
         """
         config = self.config
-        self.checked("train")
-        images = self.scanned(split, world)
+        self.require_files("train")
+        images = self.scan_split(split, world)
         rows = train = self._rows(images)
         if split == "test" and config.classes is None:
-            train = self._rows(self.scanned("train", world))
+            train = self._rows(self.scan_split("train", world))
         classes = classes_of(config, train, self.display_name)
         catalog = catalog_of(config, split, rows, classes, self.name_of(split))
-        shards, masks = images.as_shards(catalog.labels, self.opened(images.shards)), None
+        shards, masks = images.as_shards(catalog.labels, self.open_shards(images.shards)), None
         if config.targets.kind == "mask":
             places = {name.removeprefix("mask_"): rows.more[name] for name in MASKS}
             masks_of_images = replace(shards, records=shards.records._replace(**places))
-            shards = replace(shards, masks=images.checked(masks_of_images))
+            shards = replace(shards, masks=images.check_extents(masks_of_images))
             masks = self._mask_names(rows)
         extra = zip(self.about.columns.extra, _extra(self.about.columns), strict=True)
         return replace(catalog, masks=masks, values={name: rows.more[column] for name, column in extra}), shards
@@ -134,7 +134,7 @@ def scan_tar(path: AnyPath, size: int, columns: Columns, ledger: Ledger, turn: b
             more[name][:] = [values[number] for values in extra]
         objects = list(zip(range(len(images)), boxes, box_labels, strict=True))
         rows = rows_of(path, images, labels, objects, np.array(sizes, np.float32).reshape(-1, 2), more)
-        return rows.measured(lambda items: [size_of(file, images[item], turn) for item in items])
+        return rows.with_sizes(lambda items: [size_of(file, images[item], turn) for item in items])
 
 
 def samples(
@@ -295,7 +295,7 @@ def json_column(values: Sequence[Any], key: str, origin: Callable[[int], str]) -
     nothing: Any = [np.nan] * length if length else np.nan
     numbers = [nothing if value is None else value for value in values]
     flat = [number for value in values for number in (value if isinstance(value, list) else [value])]
-    whole = all(isinstance(number, int) and abs(number) <= MOST_WHOLE for number in flat)
+    whole = all(isinstance(number, int) and abs(number) <= MAX_WHOLE for number in flat)
     rounded = None if whole else first_rounded(np.array(numbers, np.float64).reshape(-1))
     if rounded is not None:
         item = rounded // max(1, length)
@@ -317,4 +317,4 @@ def _kind(value: Any) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, float) or (isinstance(value, int) and abs(value) < MOST)
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < MAX_FLOAT)

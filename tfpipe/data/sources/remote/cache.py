@@ -26,7 +26,7 @@ from tfpipe.util.locks import waiting_lock
 logger = logging.getLogger(__name__)
 
 # Share of the limit that an eviction frees, since choosing the files reads the metadata of all.
-FREED = 0.1
+FREED_SHARE = 0.1
 # Seconds: a file is marked as used at most this often.
 MARK_EVERY_S = 60.0
 # Length of the names of its folders.
@@ -69,7 +69,7 @@ class Cache:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with waiting_lock(self._folder / "size") as note:
-                noted = self._noted(note)
+                noted = self._read_note(note)
                 if noted is None or noted > self._limit:
                     self._note(note, self._make_room(0, math.inf))
         except OSError as error:
@@ -125,7 +125,7 @@ class Cache:
         try:
             with waiting_lock(self._folder / "size") as note:
                 missing = {path: contents for path, contents in files.items() if not os.path.exists(path)}
-                size, new_bytes = self._noted(note), sum(map(len, missing.values()))
+                size, new_bytes = self._read_note(note), sum(map(len, missing.values()))
                 if size is None or size + new_bytes > self._limit:
                     size = self._make_room(new_bytes, unused_since)
                     if size + new_bytes > self._limit:
@@ -159,7 +159,7 @@ class Cache:
         if size + new_bytes <= self._limit:
             return size
         heapq.heapify(files)
-        while files and files[0][0] < unused_since and size + new_bytes > (1 - FREED) * self._limit:
+        while files and files[0][0] < unused_since and size + new_bytes > (1 - FREED_SHARE) * self._limit:
             _, path, file_bytes = heapq.heappop(files)
             Path(path).unlink(missing_ok=True)
             size -= file_bytes
@@ -183,7 +183,7 @@ class Cache:
         digest = hashlib.sha256(f"{self._about}\n{name}".encode()).hexdigest()
         return f"{self._folder}/{digest[:PREFIX]}/{digest[PREFIX:]}{block}"
 
-    def _noted(self, note: IO[str]) -> int | None:
+    def _read_note(self, note: IO[str]) -> int | None:
         note.seek(0)
         text = note.read()
         return int(text) if text.isdecimal() else None

@@ -15,7 +15,7 @@ from typing import IO, NamedTuple
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.table import ADVICE, catalog_folders, create_folder
 from tfpipe.data.sources.remote.fetcher import FetchError
-from tfpipe.data.sources.remote.ranges import MOST
+from tfpipe.data.sources.remote.ranges import REQUEST_BYTES
 from tfpipe.data.sources.remote.url_path import AnyPath, Unreachable, UrlPath, stamped_files, stamps_of
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -46,7 +46,7 @@ class CopiedFiles(NamedTuple):
     urls: Sequence[tuple[UrlPath, Stamp]] = ()  # the URLs with their versions, if the copies hold only parts
 
     @contextmanager
-    def named(self) -> Iterator[None]:
+    def naming_urls(self) -> Iterator[None]:
         """Raises a ConfigError that names a copy's URL in the place of one that names the copy."""
         try:
             yield
@@ -62,8 +62,8 @@ class CopiedFiles(NamedTuple):
 def local_files(files: Sequence[AnyPath], config: DataConfig, world: World, parts: Parts | None = None) -> CopiedFiles:
     """Copies files behind URLs to this host, once for each version of them; every rank must call.
 
-    They are copied whole unless `parts` are given and one has more than MOST bytes: smaller ones come by one request,
-    which any server answers.
+    They are copied whole unless `parts` are given and one has more than REQUEST_BYTES: smaller ones come by one
+    request, which any server answers.
 
     A copy is in the folder `data.index`, or in this user's folder for temporary files, and has the file's name. A file
     whose server states neither an ETag nor a time of change is copied at each start. Raises ConfigError if one cannot
@@ -76,13 +76,13 @@ def local_files(files: Sequence[AnyPath], config: DataConfig, world: World, part
     unknown = [stamp for stamp in stamps if stamp.changed is None]
     start = world.from_rank0(time.time_ns)
     stamps = [stamp if stamp.changed is not None else Stamp(stamp.size, start) for stamp in stamps]
-    if all((stamp.size or 0) <= MOST for stamp in stamps):
+    if all((stamp.size or 0) <= REQUEST_BYTES for stamp in stamps):
         parts = None
     paths, versions = list[Path](), list(zip(urls, stamps, strict=True))
 
     def copy_all(may_copy: bool) -> None:
         if may_copy and not paths:
-            paths.extend(_copied(url, stamp, config, parts, show=world.rank == 0) for url, stamp in versions)
+            paths.extend(_copy_file(url, stamp, config, parts, show=world.rank == 0) for url, stamp in versions)
 
     for may_copy in (world.local_rank == 0 or world.backend == "none", True):
         world.on_all(partial(copy_all, may_copy))
@@ -95,7 +95,7 @@ def local_files(files: Sequence[AnyPath], config: DataConfig, world: World, part
     )
 
 
-def _copied(url: UrlPath, stamp: Stamp, config: DataConfig, parts: Parts | None, *, show: bool) -> Path:
+def _copy_file(url: UrlPath, stamp: Stamp, config: DataConfig, parts: Parts | None, *, show: bool) -> Path:
     """Returns the copy of a file, which is made unless it is there; earlier versions of it are removed."""
     folder = catalog_folders(config, [url])[0]
     form = () if parts is None else (parts.name,)
@@ -119,7 +119,7 @@ def _copied(url: UrlPath, stamp: Stamp, config: DataConfig, parts: Parts | None,
             with atomic_write(copy, sync=True) as partial:
                 with partial.open("wb") as file:
                     if parts is None:
-                        count = -(-stamp.size // MOST)
+                        count = -(-stamp.size // REQUEST_BYTES)
                         file.writelines(progress(_parts(url, stamp.size), count, f"copying {url}", "part", show))
                     else:
                         parts.write(file, url, stamp.size)
@@ -136,9 +136,9 @@ def _copied(url: UrlPath, stamp: Stamp, config: DataConfig, parts: Parts | None,
 
 def _parts(url: UrlPath, size: int) -> Iterator[bytes]:
     """Yields the content of a URL; raises OSError. A short one comes whole, for servers that ignore ranges."""
-    if size > MOST:
+    if size > REQUEST_BYTES:
         with url.open() as file:
-            yield from iter(lambda: file.read(MOST), b"")
+            yield from iter(lambda: file.read(REQUEST_BYTES), b"")
         return
     (contents,) = url.fetcher().fetch([str(url)])
     if isinstance(contents, FetchError):

@@ -182,7 +182,7 @@ class Fetcher:
                 if done and self._closing.wait(pause_s(done)):
                     raise CancelledError
                 again = [requests[number]._replace(fresh=True) for number in pending] if done else requests
-                for number, answer in zip(pending, self._tried(again), strict=True):
+                for number, answer in zip(pending, self._try_once(again), strict=True):
                     results[number] = answer
                 done += 1
                 failed = [number for number in pending if isinstance(results[number], Exception)]
@@ -193,7 +193,7 @@ class Fetcher:
             return [FetchError.of(request.url, "the process is ending") for request in requests]
         return results
 
-    def _tried(self, requests: Sequence[ByteRange]) -> list[Any]:
+    def _try_once(self, requests: Sequence[ByteRange]) -> list[Any]:
         """Makes requests once, together; raises CancelledError if the client is closed, or was closed meanwhile."""
         if self._http is not None and not self._systems:
             return self._http.submit(requests).result()

@@ -335,7 +335,6 @@ def _import_curl() -> Any:
 
 
 def _headers(config: Remote) -> list[bytes]:
-    """Returns the headers of `data.remote.options`."""
     headers = {**config.options.get("client_kwargs", {}).get("headers", {}), **config.options.get("headers", {})}
     # A semicolon ends a header without a value.
     return [(f"{name}: {value}" if value else f"{name};").encode() for name, value in headers.items()]

@@ -23,7 +23,7 @@ def class_folders_at(root: UrlPath) -> list[str]:
     folders = [""]
     while folders:
         deeper: list[str] = []
-        listings = _listed([root / folder if folder else root for folder in folders])
+        listings = _list_folders([root / folder if folder else root for folder in folders])
         for folder, entries in zip(folders, listings, strict=True):
             names = [name for name, is_folder in entries if is_folder and not why_left_out(name, is_folder=True)]
             paths = {name: f"{folder}/{name}" if folder else name for name in names}
@@ -43,7 +43,7 @@ def images_at(root: UrlPath, but: Iterable[str], ledger: Ledger, *, show: bool) 
     others, folders = set(but), [root]
     while folders:
         chunks = [folders[start : start + LISTED_TOGETHER] for start in range(0, len(folders), LISTED_TOGETHER)]
-        parts = progress(map(_listed, chunks), len(chunks), f"listing {root}", f"{LISTED_TOGETHER} folders", show)
+        parts = progress(map(_list_folders, chunks), len(chunks), f"listing {root}", f"{LISTED_TOGETHER} folders", show)
         listings = [entries for part in parts for entries in part]
         new: list[UrlPath] = []
         for folder, entries in zip(folders, listings, strict=True):
@@ -58,7 +58,7 @@ def images_at(root: UrlPath, but: Iterable[str], ledger: Ledger, *, show: bool) 
     return sorted(images)
 
 
-def _listed(folders: list[UrlPath]) -> list[list[tuple[str, bool]]]:
+def _list_folders(folders: list[UrlPath]) -> list[list[tuple[str, bool]]]:
     """Returns the names in each folder, and whether each is a folder."""
     try:
         return folders[0].fetcher().listings(list(map(str, folders)))

@@ -26,7 +26,7 @@ FORMAT = 1
 # Bytes between two records that are fetched along with them: a request costs as much CPU time as some 100 kB.
 GAP = 2**16
 # Bytes of a request at most.
-MOST = 2**23
+REQUEST_BYTES = 2**23
 
 
 class Extent(NamedTuple):
@@ -80,7 +80,7 @@ class RemoteFiles:
             return read_ranges(self._fetcher(), self._files, extents)
         blocks = list(map(self._blocks, extents))
         self._fill(self._cache, sorted({block for some in blocks for block in some}))
-        cached = [self._cached(self._cache, extent, some) for extent, some in zip(extents, blocks, strict=True)]
+        cached = [self._read_blocks(self._cache, extent, some) for extent, some in zip(extents, blocks, strict=True)]
         missing = [extent for extent, contents in zip(extents, cached, strict=True) if contents is None]
         rest = iter(read_ranges(self._fetcher(), self._files, missing))
         return [next(rest) if contents is None else contents for contents in cached]
@@ -89,7 +89,7 @@ class RemoteFiles:
         numbers = range(extent.offset // BLOCK, -(-extent.end // BLOCK))
         return [BlockKey(self._digest, extent.file, number) for number in numbers]
 
-    def _cached(self, cache: Cache, extent: Extent, blocks: list[BlockKey]) -> bytes | None:
+    def _read_blocks(self, cache: Cache, extent: Extent, blocks: list[BlockKey]) -> bytes | None:
         """Returns the bytes of an extent from its blocks, None if any of them is not cached."""
         parts = []
         for block in blocks:
@@ -130,7 +130,7 @@ class RemoteFiles:
 def read_ranges(
     fetcher: Fetcher, files: Sequence[tuple[str, Stamp | None]], extents: Sequence[Extent]
 ) -> list[bytes | FetchError]:
-    """Returns the bytes of each extent, or the error; neighbours come by one request, more than MOST by several.
+    """Returns the bytes of each extent, or the error; neighbours come by requests of up to REQUEST_BYTES.
 
     `files` are URLs, and the versions of them that are meant; None for any.
     """
@@ -140,7 +140,7 @@ def read_ranges(
         file, start, _ = extents[group[0]]
         url, stamp = files[file]
         end = max(extents[number].end for number in group)
-        parts = [ByteRange(url, at, min(at + MOST, end), stamp) for at in range(start, end, MOST)]
+        parts = [ByteRange(url, at, min(at + REQUEST_BYTES, end), stamp) for at in range(start, end, REQUEST_BYTES)]
         requests += parts
         owners += [owner] * len(parts)
     received: list[list[bytes]] = [[] for _ in groups]
@@ -167,7 +167,7 @@ def neighbours(extents: Sequence[Extent]) -> Iterator[list[int]]:
         file, offset, length = extents[number]
         if group:
             first = extents[group[0]]
-            if file != first.file or offset > end + GAP or offset + length - first.offset > MOST:
+            if file != first.file or offset > end + GAP or offset + length - first.offset > REQUEST_BYTES:
                 yield group
                 group = []
         end = offset + length if not group else max(end, offset + length)

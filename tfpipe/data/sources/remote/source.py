@@ -11,7 +11,7 @@ import numpy as np
 from tfpipe.config import Parallel, Remote
 from tfpipe.data.catalog.layout import Storage
 from tfpipe.data.images.headers import START, header_of, jpeg_header
-from tfpipe.data.sources.records import Loaded
+from tfpipe.data.sources.records import LoadedFiles
 from tfpipe.data.sources.remote.cache import Cache
 from tfpipe.data.sources.remote.fetcher import CANNOT_FETCH, Fetcher, FetchError, shared_fetcher
 from tfpipe.data.sources.remote.listing import LISTED_TOGETHER
@@ -67,7 +67,7 @@ class UrlSplit(Split):
     def image(self, item: int) -> bytes:
         return self.storage.contents([self.catalog.paths[item]])[0] or b""
 
-    def load(self, images: np.ndarray) -> Loaded:
+    def load(self, images: np.ndarray) -> LoadedFiles:
         """Returns the files of some images (int64 [n]), requested together with their annotations.
 
         Holds the GIL for about 10 microseconds an image. Raises ValueError that names a URL that cannot be fetched.
@@ -80,7 +80,7 @@ class UrlSplit(Split):
             raise ValueError(str(error)) from None
         texts = files[len(items) :]
         paths = ["" if text is None else path for path, text in zip(annotations, texts, strict=True)]
-        return Loaded(
+        return LoadedFiles(
             # dtype object, since NumPy's byte strings lose trailing zeros.
             np.array([file or b"" for file in files[: len(items)]], object),
             np.array([text or b"" for text in texts], object),
@@ -108,7 +108,7 @@ class UrlSplit(Split):
 
     def evict(self, item: int) -> None:
         if self.config.remote.cache is not None:
-            Cache(self.config.remote).forget(self.catalog.opened(item))
+            Cache(self.config.remote).forget(self.catalog.files_of(item))
 
     def explain(self, item: int, error: "tf.errors.OpError") -> Failure:
         # From the server: what is in the cache may be evicted, to be fetched again.

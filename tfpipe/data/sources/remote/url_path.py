@@ -8,12 +8,12 @@ from typing import IO, Union
 
 from tfpipe.config import Remote
 from tfpipe.data.sources.remote.fetcher import CANNOT_FETCH, Fetcher, FetchError, shared_fetcher
-from tfpipe.data.sources.remote.ranges import MOST, Extent, read_ranges
+from tfpipe.data.sources.remote.ranges import REQUEST_BYTES, Extent, read_ranges
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import Stamp
 
 # Bytes that a read of an open file brings: some requests at once.
-BUFFER_BYTES = 4 * MOST
+BUFFER_BYTES = 4 * REQUEST_BYTES
 SEE_TO = "see to the server, or to data.remote.options"
 
 AnyPath = Union[Path, "UrlPath"]

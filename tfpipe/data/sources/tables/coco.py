@@ -24,7 +24,7 @@ class Coco(Table):
 
     suffixes: ClassVar[tuple[str, ...]] = (".json",)
 
-    def stored(self, tables: Sequence[Path]) -> bool:
+    def has_contents(self, tables: Sequence[Path]) -> bool:
         return False
 
     def rows(self, tables: Sequence[Path], stored: bool) -> Rows:

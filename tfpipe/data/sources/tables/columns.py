@@ -19,7 +19,7 @@ from tfpipe.data.sources.rows import NUMBER, Rows, Texts, as_edges, in_pixels
 from tfpipe.data.sources.tables.column import Column, Part, find, is_list, missing, texts_of
 from tfpipe.data.sources.tables.formats import read_table
 from tfpipe.data.sources.tables.further import one_kind, values_of
-from tfpipe.data.sources.tables.where import is_of_texts, used
+from tfpipe.data.sources.tables.where import is_of_texts, select_rows
 from tfpipe.errors import ConfigError, counted
 from tfpipe.util.ledger import Ledger
 
@@ -52,7 +52,7 @@ def read_rows(
     for path in files:
         try:
             table = read(path, text_columns(columns, config), columns.bytes)
-            part = used(Part(table, path, np.arange(len(table))), where, ledger)
+            part = select_rows(Part(table, path, np.arange(len(table))), where, ledger)
             if not len(part.rows):
                 continue
             _check_names(table, columns, path)
@@ -67,8 +67,8 @@ def read_rows(
         raise ConfigError(f"data.source: {files[0]} has no row{left_out}")
     if config.classes is None:
         _check_classes(parts, config.label_source == "object")
-    rows = Rows.joined(one_kind(parts))._replace(left_out=ledger.counts)
-    rows = _merged(rows) if forms[0] else rows
+    rows = Rows.concat(one_kind(parts))._replace(left_out=ledger.counts)
+    rows = _merge_rows(rows) if forms[0] else rows
     try:
         pixels = in_pixels(rows.boxes, columns.box_unit, lambda box: rows.origin(int(rows.box_images[box])))
     except ValueError as error:
@@ -346,7 +346,7 @@ def _check_no_lists(labels: Texts, column: Column) -> None:
                 )
 
 
-def _merged(rows: Rows) -> Rows:
+def _merge_rows(rows: Rows) -> Rows:
     """Merges the rows of each image of a table with one row a box; a row without edges is an image without a box."""
     numbers: dict[str, int] = {}
     images = np.array([numbers.setdefault(name, len(numbers)) for name in rows.names], np.int64)
@@ -363,4 +363,4 @@ def _merged(rows: Rows) -> Rows:
     labels = rows.labels.numbers[first]
     labels[images[rows.labels.numbers != labels[images]]] = -1
     texts, owners = Texts(labels, rows.labels.names), np.where(np.isfinite(rows.boxes).all(axis=1), images, -1)
-    return rows.taken(first)._replace(labels=texts, boxes=rows.boxes, box_labels=rows.box_labels).with_owners(owners)
+    return rows.select(first)._replace(labels=texts, boxes=rows.boxes, box_labels=rows.box_labels).with_owners(owners)

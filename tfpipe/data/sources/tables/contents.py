@@ -53,13 +53,13 @@ def locate(files: Sequence[Path], column: str, config: DataConfig, world: World,
     errors = list(filter(None, world.share(files, copy_all)))
     if errors:
         raise ConfigError("\n  ".join(["data.source: the images of tables cannot be used:", *errors[:20]]))
-    return world.from_rank0(lambda: _shards([_located(path, column, config).of(path, rows) for path in files]))
+    return world.from_rank0(lambda: _shards([_locate_images(path, column, config).of(path, rows) for path in files]))
 
 
 def _problem(path: Path, column: str, config: DataConfig) -> str:
     """Returns why the images of a table cannot be located, or copied before; "" if they can."""
     try:
-        _located(path, column, config)
+        _locate_images(path, column, config)
     except (OSError, TfpipeError, pa.ArrowInvalid) as error:
         return f"{path}: {error}"
     return ""
@@ -75,7 +75,7 @@ def _shards(files: list[ImageBytes]) -> Shards:
 
 
 @retried
-def _located(path: Path, column: str, config: DataConfig) -> ImageBytes:
+def _locate_images(path: Path, column: str, config: DataConfig) -> ImageBytes:
     """Locates the images of a table, in a copy if they are encoded, which is made unless it is there."""
     plain = _plain(path, column)
     if plain is not None:

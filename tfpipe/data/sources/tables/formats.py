@@ -60,7 +60,7 @@ def read_table(path: Path, texts: Sequence[str], images: str = "") -> pa.Table:
     The columns `texts` of a CSV are texts, since 007 is a name. Raises ConfigError if it cannot be read.
     """
     with opening(path):
-        table = flattened(_read(path, table_format(path), texts, images))
+        table = flatten(_read(path, table_format(path), texts, images))
     twice = [name for name, count in Counter(table.column_names).items() if count > 1]
     if twice:
         raise ConfigError(f'data.source: {path} has several columns "{twice[0]}": rename them, or leave them out')
@@ -217,7 +217,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 def without_bytes(table: pa.Table, texts: Sequence[str], images: str) -> pa.Table:
     """Returns the columns of a table, and the fields of its structs, that columns_but_bytes names."""
-    return flattened(table).select(columns_but_bytes(table.schema, texts, images))
+    return flatten(table).select(columns_but_bytes(table.schema, texts, images))
 
 
 def columns_but_bytes(schema: pa.Schema, texts: Sequence[str], images: str) -> list[str]:
@@ -225,12 +225,12 @@ def columns_but_bytes(schema: pa.Schema, texts: Sequence[str], images: str) -> l
     of_images = leaf_of(schema, images) if is_of_bytes(schema, images) else None
     return [
         field.name
-        for field in flattened(schema.empty_table()).schema
+        for field in flatten(schema.empty_table()).schema
         if field.name != of_images and (not _is_bytes(field.type) or (field.name in texts and field.name != images))
     ]
 
 
-def flattened(table: pa.Table) -> pa.Table:
+def flatten(table: pa.Table) -> pa.Table:
     """Returns a table with the fields of structs as columns: "image.path"."""
     while any(pa.types.is_struct(kind) and kind.num_fields for kind in table.schema.types):
         table = table.flatten()

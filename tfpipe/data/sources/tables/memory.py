@@ -84,7 +84,7 @@ class InMemory(Table):
     def display_name(self) -> str:
         return self.by_split["train"].name
 
-    def checked(self, split: str) -> Sequence[AnyPath]:
+    def require_files(self, split: str) -> Sequence[AnyPath]:
         if not self.files(split):
             raise ConfigError(f"there is no {split} data in {self.display_name}")
         return self.files(split)
@@ -93,20 +93,20 @@ class InMemory(Table):
         shared = split == "test" and self.about.test_share is not None
         return [Path(self.by_split["train" if shared else split].name)] if shared or split in self.by_split else []
 
-    def unused(self, split: str) -> Ledger:
+    def unused_files(self, split: str) -> Ledger:
         return Ledger(self.by_split["train"].left_out if split == "train" else None)
 
-    def stored(self, tables: Sequence[Path]) -> bool:
-        return any_bytes(self._named(tables[0]).table, self.about.columns.bytes)
+    def has_contents(self, tables: Sequence[Path]) -> bool:
+        return any_bytes(self._table_at(tables[0]).table, self.about.columns.bytes)
 
     def images(self, tables: Sequence[Path], rows: Rows, world: World) -> ArrowImages:
-        table = self._named(tables[0])
+        table = self._table_at(tables[0])
         return ArrowImages(
             table._replace(order=rows.row if table.order is None else table.order[rows.row]), self.about.columns.bytes
         )
 
     def read(self, path: Path, texts: Sequence[str], images: str) -> pa.Table:
-        table = self._named(path)
+        table = self._table_at(path)
         rows = without_bytes(table.table, texts, images)
         return rows if table.order is None else rows.take(pa.array(table.order))
 
@@ -125,9 +125,9 @@ class InMemory(Table):
         items = np.flatnonzero(is_test == (split == "test"))
         if not items.size:
             raise ConfigError(f"test_share: {share:g} of each class of {self.display_name} is less than one image")
-        return rows.taken(items)
+        return rows.select(items)
 
-    def _named(self, path: Path) -> MemoryTable:
+    def _table_at(self, path: Path) -> MemoryTable:
         return next(table for table in self.by_split.values() if table.name == str(path))
 
 
@@ -227,7 +227,7 @@ def _hugging_face(data: Any, columns: Mapping[str, str]) -> tuple[dict[str, Memo
         if not names.train:
             raise ConfigError(f"{has}, and none is train: give one of them")
         chosen = {"train": names.train[0], **({"test": names.test[0]} if names.test else {})}
-        tables = {split: _stored(data[name], f'the dataset "{name}"') for split, name in chosen.items()}
+        tables = {split: _stored_table(data[name], f'the dataset "{name}"') for split, name in chosen.items()}
         rest = [name for members in names.left_out.values() for name in members]
         left_out = {f'rows of the split "{name}"': (len(data[name]), f"row 0 of {name}") for name in rest}
         tables["train"] = tables["train"]._replace(left_out=left_out)
@@ -237,10 +237,10 @@ def _hugging_face(data: Any, columns: Mapping[str, str]) -> tuple[dict[str, Memo
             f"received a datasets.{type(data).__name__}, which has no length and no order of its own: load the dataset "
             "without streaming=True"
         )
-    return {"train": _stored(data, "the dataset")}, _columns(data.features, columns)
+    return {"train": _stored_table(data, "the dataset")}, _columns(data.features, columns)
 
 
-def _stored(dataset: Any, name: str) -> MemoryTable:
+def _stored_table(dataset: Any, name: str) -> MemoryTable:
     """Returns the table that a Dataset has stored, and the order that select, shuffle or filter gave it.
 
     Raises ConfigError for a dataset with a transform or a format, which would change or hide what is stored.

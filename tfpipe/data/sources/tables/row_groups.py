@@ -140,7 +140,7 @@ class RowGroups:
         group = self._group(place)
         block, at = self._block(group), INT.itemsize * (place - int(self._groups.starts[group]))
         for _ in range(TRIES):
-            self._cached(group)
+            self._cache_group(group)
             bounds = self._cache.read(block, at, at + 2 * INT.itemsize)
             start, end = np.frombuffer(bounds or b"", INT).tolist() or (0, 0)
             contents = self._cache.read(block, start, end)
@@ -154,7 +154,7 @@ class RowGroups:
     def _block(self, group: int) -> BlockKey:
         return BlockKey(self._digest, int(self._groups.file[group]), int(self._groups.number[group]))
 
-    def _cached(self, group: int) -> None:
+    def _cache_group(self, group: int) -> None:
         """Fetches a row group into the cache if it is not there; raises OSError or ValueError."""
         block = self._block(group)
         if self._cache.has(block):
@@ -162,12 +162,12 @@ class RowGroups:
         with waiting_lock(self._folder / f"row-groups-{group % LOCKS}.lock"), self._turns():
             if self._cache.has(block):  # another thread or process has fetched it since
                 return
-            if not self._cache.keep({block: self._fetched(group)}, unused_since=self._opened_s):
+            if not self._cache.keep({block: self._fetch_group(group)}, unused_since=self._opened_s):
                 raise ValueError(
                     "data.remote.cache has no room for its row group: raise data.remote.cache_gb, or free its disk"
                 )
 
-    def _fetched(self, group: int) -> bytes:
+    def _fetch_group(self, group: int) -> bytes:
         """Returns the block of a row group."""
         number, metadata = int(self._groups.number[group]), self._metadata[self._groups.file[group]]
         try:

@@ -51,7 +51,7 @@ class Table(DataFiles):
     def display_name(self) -> str:
         return str(self.about.path)
 
-    def expected(self, split: str) -> str:
+    def expected_names(self, split: str) -> str:
         return f"a file, or a folder of them, that ends with {' or '.join(self.suffixes)}"
 
     def files(self, split: str) -> Sequence[AnyPath]:
@@ -70,9 +70,9 @@ class Table(DataFiles):
             )
         return tables
 
-    def unused(self, split: str) -> Ledger:
+    def unused_files(self, split: str) -> Ledger:
         """Returns a ledger with the tables of no split, and files of further endings."""
-        ledger = super().unused(split)
+        ledger = super().unused_files(split)
         for each in ("train", "test") if split == "train" else ("test",):
             if each == split or self.about.test_path is None:
                 notes = [path for path in self.split_files(each) if path not in self.files(each)]
@@ -81,10 +81,10 @@ class Table(DataFiles):
 
     def open(self, split: str, world: World) -> Split:
         check_split(split)
-        world.from_rank0(lambda: self.checked("train"))
-        paths = world.from_rank0(lambda: self.checked(split))
+        world.from_rank0(lambda: self.require_files("train"))
+        paths = world.from_rank0(lambda: self.require_files(split))
         files = self._local(paths, world)
-        with files.named():
+        with files.naming_urls():
             return self._open(split, paths, files, world)
 
     def _local(self, paths: Sequence[AnyPath], world: World) -> CopiedFiles:
@@ -97,7 +97,7 @@ class Table(DataFiles):
 
     def _open(self, split: str, paths: Sequence[AnyPath], files: CopiedFiles, world: World) -> Split:
         tables, name = files.paths, str(paths[0].parent if len(paths) > 1 else paths[0])
-        stored = world.from_rank0(lambda: self.stored(tables))
+        stored = world.from_rank0(lambda: self.has_contents(tables))
         rows = train = world.from_rank0(lambda: self.with_paths(self.rows(tables, stored), split, paths[0], stored))
         if split == "test" and self.config.classes is None:
             train = self._training_rows(world)
@@ -111,11 +111,11 @@ class Table(DataFiles):
             unit = "relative to the images' sizes" if rows.sizes is None else "in pixels"
             logger.info("%s: the boxes of the %s data are %s", paths[0], split, unit)
         read = partial(self._sizes, rows, images, show=world.rank == 0)
-        rows = rows.measured(lambda items: world.from_rank0(lambda: read(items)))
+        rows = rows.with_sizes(lambda items: world.from_rank0(lambda: read(items)))
         classes = classes_of(self.config, train, self.display_name)
         catalog = catalog_of(self.config, split, rows, classes, name)
         if split == "train" or self.about.test_path is not None:
-            catalog.ledger.update(world.from_rank0(lambda: self.unused(split)))
+            catalog.ledger.update(world.from_rank0(lambda: self.unused_files(split)))
         masks = FileList.of(rows.more["mask"].tolist()) if "mask" in rows.more and not stored else None
         values = {
             name: TextColumn.of(column.tolist()) if column.dtype == object else column
@@ -132,15 +132,15 @@ class Table(DataFiles):
 
     def _training_rows(self, world: World) -> Rows:
         """Returns those of the training data, whose class table test data has, whatever numbers it has itself."""
-        files = self._local(world.from_rank0(lambda: self.checked("train")), world)
-        with files.named():
-            return world.from_rank0(lambda: self.rows(files.paths, self.stored(files.paths)))
+        files = self._local(world.from_rank0(lambda: self.require_files("train")), world)
+        with files.naming_urls():
+            return world.from_rank0(lambda: self.rows(files.paths, self.has_contents(files.paths)))
 
     def images(self, tables: Sequence[Path], rows: Rows, world: World) -> Any:
         """Locates the images of `rows` that tables hold; the result reads them. Every rank must call."""
         return locate(tables, self.about.columns.bytes, self.config, world, rows)
 
-    def stored(self, tables: Sequence[Path]) -> bool:
+    def has_contents(self, tables: Sequence[Path]) -> bool:
         """Returns whether the tables hold the images' bytes.
 
         Raises ConfigError if a table cannot be read, or only some hold them.

@@ -16,7 +16,7 @@ from tfpipe.util.ledger import Ledger
 SHOWN = 5
 
 
-def used(part: Part, where: Mapping[str, Any], ledger: Ledger) -> Part:
+def select_rows(part: Part, where: Mapping[str, Any], ledger: Ledger) -> Part:
     """Returns the rows that have the values of `where`, each column one of its values; counts the others in `ledger`.
 
     Raises ConfigError if a column is missing, or has values of another type than those that are named.
