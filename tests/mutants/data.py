@@ -133,10 +133,12 @@ MUTANTS = (
     ),
     Mutant(
         "data/catalog/labels.py",
-        'BLANKS.sub("", unicodedata.normalize("NFC", name))',
+        'BLANKS.sub("", composed_form(name))',
         'BLANKS.sub("", name)',
         "data/sources/test_only.py",
     ),
+    Mutant("data/catalog/labels.py", "numbers.get(composed_form(name), BY", "numbers.get(name, BY", "data/catalog"),
+    Mutant("data/annotations/voc.py", 'composed_form(texts["name"])', 'texts["name"]', "data/catalog/test_labels.py"),
     Mutant(
         "data/annotations/voc.py",
         "if texts.setdefault(tag, text) != text:",

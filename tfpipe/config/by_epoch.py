@@ -6,7 +6,7 @@ A value is the last size, which the test data, the model and the tools take, and
 from collections.abc import Iterable
 from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, PlainSerializer, PositiveInt, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import PlainSerializer, PositiveInt, ValidatorFunctionWrapHandler, WrapValidator
 
 from tfpipe.config.section import CropSide, Form, square
 
@@ -80,4 +80,3 @@ CropSize = Annotated[
     Form("a side, [height, width], or by epoch [[0, 128], [6, 192]]"),
 ]
 BatchSize = Annotated[PositiveInt, WrapValidator(_count), _BY_EPOCH]
-Epoch = Annotated[int, Field(ge=0)]

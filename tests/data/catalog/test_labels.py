@@ -2,6 +2,7 @@
 
 import random
 import re
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfpipe.config import DataConfig
+from tfpipe.data.annotations.cleaning import number_classes
+from tfpipe.data.annotations.formats import parse_annotation
 from tfpipe.data.catalog.labels import (
     class_table,
     folder_of,
@@ -26,6 +29,8 @@ from tfpipe.errors import ConfigError
 
 CLASSES = ("cat", "dog", "eel")
 VAL = [f"/data/val/ILSVRC2012_val_{number:08d}.JPEG" for number in (1, 2, 3)]
+EDGES = "<xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax>"
+XML = f"<annotation><object><name>{{}}</name><bndbox>{EDGES}</bndbox></object></annotation>"
 HEADER = "ImageId,PredictionString\n"
 
 
@@ -78,6 +83,32 @@ def test_the_numbering_does_not_depend_on_the_lists_order(folders, shuffle: rand
     labels = image_labels(FileList.of(shuffled), classes, data_config(), None)
     assert labels.dtype == np.int32
     assert [classes[label] for label in labels] == [folder_of(path) for path in shuffled]
+
+
+WORDS = st.lists(
+    st.sampled_from(["café", "cafe", "île", "zebra", "Ångström", "n01", "이미지"]), min_size=1, unique=True
+)
+SPELT = st.sampled_from(["NFC", "NFD"])
+
+
+@given(WORDS, st.data())
+def test_a_class_is_the_same_in_either_unicode_form_wherever_it_is_named(words: list[str], data: st.DataObject) -> None:
+    """Named by folders of training and test data, by the config, by a label file's line and by an XML."""
+
+    def spelt() -> list[str]:
+        return [unicodedata.normalize(data.draw(SPELT), word) for word in words]
+
+    classes = sorted(unicodedata.normalize("NFC", word) for word in words)
+    wanted = [classes.index(unicodedata.normalize("NFC", word)) for word in words]
+    trained = class_table(data_config(), FileList.of(f"/x/train/{word}/1.JPEG" for word in spelt()))
+    assert [*trained] == classes
+    tested = FileList.of(f"/x/val/{word}/1.JPEG" for word in spelt())
+    assert image_labels(tested, trained, data_config(), None).tolist() == wanted
+    named = class_table(data_config(classes=spelt()), FileList.of([]))
+    assert image_labels(tested, named, data_config(), None).tolist() == [*range(len(words))]
+    assert [numbers_of(trained)[label_text(word)] for word in spelt()] == wanted
+    xmls = [parse_annotation(XML.format(word).encode(), "a.xml") for word in spelt()]
+    assert number_classes(xmls, dict(zip(trained, range(len(words)), strict=True))).classes.tolist() == wanted
 
 
 def test_given_classes_keep_their_order():

@@ -4,6 +4,7 @@ Creating an array for each of a million files would take as long as reading them
 """
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -31,6 +32,11 @@ class Objects(NamedTuple):
 
 
 NOTHING = Objects([], [], [0.0, 0.0])
+
+
+def composed_form(name: str) -> str:
+    """Returns a class name in NFC: macOS and Linux write é as one character or as two, which look alike."""
+    return unicodedata.normalize("NFC", name)
 
 
 def are_relative(edges: Sequence[float]) -> bool:

@@ -8,7 +8,7 @@ import re
 
 from lxml import etree
 
-from tfpipe.data.annotations.objects import IS_NUMBER, Objects, are_relative
+from tfpipe.data.annotations.objects import IS_NUMBER, Objects, are_relative, composed_form
 
 EDGES = ("ymin", "xmin", "ymax", "xmax")
 SIDES = ("height", "width")
@@ -55,7 +55,7 @@ def parse(text: bytes, path: str, classes: int = 0) -> Objects:
                 _add_text(texts, part, path)
         if "name" not in texts:
             raise ValueError(f"{path}: line {element.sourceline}: <object> without <name>")
-        names.append(texts["name"])
+        names.append(composed_form(texts["name"]))
         edges += [_number(texts.get(tag), element, f"bndbox/{tag}", path) for tag in EDGES]
     size = [_number(sides.get(tag, "0"), root, f"size/{tag}", path) for tag in SIDES]
     if are_relative(edges) and size != [1, 1]:

@@ -4,7 +4,6 @@ import csv
 import hashlib
 import os
 import re
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from itertools import combinations
@@ -17,6 +16,7 @@ from tfpipe.config import DataConfig
 from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.annotations import yolo
 from tfpipe.data.annotations.cleaning import BY_OBJECT
+from tfpipe.data.annotations.objects import composed_form
 from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
 from tfpipe.errors import ConfigError, counted
 from tfpipe.util.files import text_of
@@ -55,11 +55,8 @@ def label_text(value: Any) -> str | None:
 
 
 def name_form(name: str) -> str:
-    """Returns the form in which names are compared: in Unicode's NFC, without the blanks and BOMs around them.
-
-    macOS and Linux write é as one character or as two, which look alike.
-    """
-    return BLANKS.sub("", unicodedata.normalize("NFC", name))
+    """Returns the form in which names are compared: in Unicode's NFC, without the blanks and BOMs around them."""
+    return BLANKS.sub("", composed_form(name))
 
 
 def near_names(classes: Iterable[str]) -> list[tuple[str, str]]:
@@ -87,12 +84,12 @@ def class_table(
         return ()
     else:
         source = "as folders of the training list"
-        names = sorted(set(folder_classes or _classes_of(train_paths, config)))
+        names = sorted(set(folder_classes or _classes_of(train_paths, config)), key=composed_form)
     return checked_classes(names, config, source)
 
 
 def checked_classes(names: Sequence[str], config: DataConfig, source: str) -> tuple[str, ...]:
-    """Returns the class names if they can be used; `source` says where they are.
+    """Returns the class names if they can be used, in NFC; `source` says where they are.
 
     Raises ConfigError if there is none, a name occurs twice or cannot be written on a line, or there are more than
     `data.num_classes`.
@@ -102,13 +99,14 @@ def checked_classes(names: Sequence[str], config: DataConfig, source: str) -> tu
     for name in filter(UNUSABLE.search, names):
         raise ConfigError(f"the class {name!a} {source} {fault(name)}: rename it")
     # `tfpipe check` tells of those that differ by blanks or case, which no system changes on its way.
-    twice = _first_repeated([unicodedata.normalize("NFC", name) for name in names])
+    composed = tuple(map(composed_form, names))
+    twice = _first_repeated(composed)
     if twice is not None:
-        spelt = sorted({ascii(name) for name in names if unicodedata.normalize("NFC", name) == twice})
+        spelt = sorted({ascii(name) for name in names if composed_form(name) == twice})
         hint = f", as {' and '.join(spelt)}: give both one name" if len(spelt) > 1 else ""
         raise ConfigError(f'the class "{twice}" is there twice {source}{hint}')
     check_count(len(names), config, source)
-    return tuple(names)
+    return composed
 
 
 def numbers_of(classes: Sequence[str]) -> dict[str, int]:
@@ -245,7 +243,7 @@ def find_labels(
     else:
         names, name_numbers = list(folder_classes or _classes_of(paths, config)), paths.folder
         source = "its folder"
-    labels = np.array([numbers.get(name, BY_OBJECT) for name in names], np.int32)[name_numbers]
+    labels = np.array([numbers.get(composed_form(name), BY_OBJECT) for name in names], np.int32)[name_numbers]
     return Labels(labels, np.flatnonzero(labels == BY_OBJECT), names, name_numbers, source)
 
 
