@@ -345,14 +345,14 @@ class Loaders(RuleBasedStateMachine):
 
 
 # In parts, each of which is far from pytest's limit of time, with a seed of its own.
-@pytest.mark.parametrize("part", range(5 if FULL else 1))
+@pytest.mark.parametrize("part", range(20 if FULL else 1))
 def test_whatever_is_done_each_crop_is_handed_out_and_counted_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
     Loaders.simulation, Loaders.kinds = Simulation(), kinds(tmp_path)
     simulate(monkeypatch, Loaders.simulation)
     how = {"stateful_step_count": 25, "deadline": None, "suppress_health_check": [*HealthCheck]}
-    run_state_machine_as_test(Loaders, settings=settings(max_examples=1000 if FULL else 120, **how))
+    run_state_machine_as_test(Loaders, settings=settings(max_examples=250 if FULL else 120, **how))
 
 
 @pytest.mark.parametrize("name", ["train", "test"])

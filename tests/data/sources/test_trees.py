@@ -189,11 +189,9 @@ SETTINGS = st.sampled_from(
 
 
 # In parts, each of which is far from pytest's limit of time.
-@pytest.mark.parametrize("part", range(5 if FULL else 1))
+@pytest.mark.parametrize("part", range(20 if FULL else 1))
 @given(TREES, SETTINGS)
-@settings(
-    max_examples=2_000 if FULL else 100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(max_examples=500 if FULL else 100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_every_entry_is_used_once_or_counted_or_the_data_are_refused(tmp_path_factory, part, names, how) -> None:
     files = sorted(name for name in names if not any(other.startswith(f"{name}/") for other in names))
     root = tmp_path_factory.mktemp("entries")
