@@ -71,11 +71,9 @@ def test_lightning(folder: Path) -> None:
 @pytest.mark.full("importing accelerate takes seconds; the state is torch.Loader's")
 def test_accelerate(folder: Path) -> None:
     """The second run resumes the first one's checkpoint."""
-    pytest.importorskip("accelerate")
     assert run(ACCELERATE)["seen"] + run(ACCELERATE)["seen"] == places(10)
 
 
 @pytest.mark.full("importing transformers takes seconds; the state is torch.Loader's")
 def test_transformers(folder: Path) -> None:
-    pytest.importorskip("transformers")
     assert run(TRANSFORMERS)["seen"] == places(12)

@@ -29,9 +29,8 @@ def check_fraction(dropped: int, split: Split, most: float, names: str) -> None:
     samples = split.order.length
     if dropped > most * samples:
         raise TfpipeError(
-            f"rank {split.world.rank}: {dropped} of {samples} {split.catalog.split} samples "
-            f"({100 * dropped / samples:.3g} %) cannot be used, and data.max_bad_fraction allows {100 * most:.3g} %; "
-            f"{names} tfpipe check finds all such files"
+            f"rank {split.world.rank}: {dropped} of {samples} {split.catalog.split} samples cannot be used, and "
+            f"data.max_bad_fraction {most:.4g} allows {int(most * samples)}; {names} tfpipe check finds all such files"
         )
 
 

@@ -9,6 +9,7 @@ import re
 import shutil
 import tempfile
 import time
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
@@ -287,6 +288,20 @@ def test_what_packed_crops_cannot_serve_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         build_dataset(config_of(sample, tmp_path, "packed", folders["raw"], **how))
+
+
+@pytest.mark.parametrize("spelt", ["NFC", "NFD"])
+def test_classes_packed_in_either_unicode_form_are_those_of_the_config(
+    sample: SampleData, tmp_path: Path, copy: dict[str, Path], spelt: str
+) -> None:
+    path = copy["original"] / "train.json"
+    about = json.loads(path.read_text())
+    names = ["café", *about["classes"][1:]]
+    path.write_text(json.dumps({**about, "classes": [unicodedata.normalize(spelt, name) for name in names]}))
+    for form in ("NFC", "NFD"):
+        classes = [unicodedata.normalize(form, name) for name in names]
+        config = config_of(sample, tmp_path, "packed", copy["original"], classes=classes)
+        assert load_split(config.data, "train", World()).catalog.classes == tuple(names)
 
 
 def test_a_split_that_is_not_packed_is_named(sample: SampleData, tmp_path: Path, copy: dict[str, Path]) -> None:

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
+from tfpipe.data.annotations.objects import composed_form
 from tfpipe.data.catalog.index import SCHEMA, box_columns, index_of
 from tfpipe.data.catalog.paths import UNUSABLE, FileList
 from tfpipe.data.catalog.table import StoredTable, boxes_columns, paths_table, store_of
@@ -96,6 +97,7 @@ class Manifest:
             if header.get("format") != FORMAT:
                 raise ConfigError(f"{path} has format {header.get('format')}, this tfpipe reads {FORMAT}; {ADVICE}")
             manifest.check_values()
+            header["classes"] = list(map(composed_form, header["classes"]))
         except OSError as error:
             raise cannot_read(str(path), error, "make it with: tfpipe pack") from error
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
