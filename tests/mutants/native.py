@@ -25,6 +25,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "orientation == 3 || orientation >= 6",
         "data/images/test_whole.py",
     ),
+    Mutant(
+        "native/memory.c",
+        "memset(&scratch->settings, 0, sizeof scratch->settings);",
+        "scratch->settings.most_scans = scratch->settings.turn = 0;",
+        "native/test_binding.py",
+    ),
     # Windows and their resize.
     Mutant("native/crops.c", "* job->mcu_height - (job->frame.vmax > 1)", "* job->mcu_height", "native/test_core.py"),
     Mutant(

@@ -168,6 +168,31 @@ def test_no_capacity_to_record_is_an_error(capacity: int) -> None:
         native.native().record(capacity)
 
 
+# The C library frees stacks so large when a later thread ends; what is written to one then ends the process.
+RECORDED = """
+import sys, threading
+import numpy as np
+from tfpipe.native import core
+jpeg, library, crops, refused = sys.stdin.buffer.read(), core(), np.empty((1, 90, 120, 3), np.uint8), np.empty(1, bool)
+def decode():
+    library.record(1)
+    bytes_ = np.frombuffer(jpeg, np.uint8)
+    library.whole(np.array([bytes_.ctypes.data], np.uintp), np.array([len(jpeg)]), np.zeros(0, bool), crops, refused)
+for number, work in enumerate((decode, int, int)):
+    threading.stack_size(2 ** (28 + number))
+    thread = threading.Thread(target=work)
+    thread.start(), thread.join()
+assert library.end_recording()["header_ns"] > 0 and not refused
+assert library.is_damaged(jpeg, 90, 120) is False
+"""
+
+
+def test_a_call_leaves_the_next_one_no_place_for_its_times() -> None:
+    """Which was on the stack of a thread that may have ended."""
+    done = subprocess.run([sys.executable, "-c", RECORDED], input=encoded(picture(*FULL)), cwd=ROOT, check=False)
+    assert done.returncode == 0
+
+
 def test_a_large_files_memory_is_given_back() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (3000, 4000), np.uint8)
     jpeg = encoded(Image.fromarray(noise), quality=100)

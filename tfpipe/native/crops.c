@@ -46,11 +46,11 @@ struct job {
     int64_t *parts_ns, lap_ns;       /* [TFPIPE_PARTS], or NULL: not measured; when the last part ended */
 };
 
-void tfpipe_measure(tfpipe_scratch *scratch, int64_t *parts_ns) { scratch->parts_ns = parts_ns; }
+void tfpipe_measure(tfpipe_scratch *scratch, int64_t *parts_ns) { scratch->settings.parts_ns = parts_ns; }
 
-void tfpipe_limit_scans(tfpipe_scratch *scratch, int most) { scratch->most_scans = most; }
+void tfpipe_limit_scans(tfpipe_scratch *scratch, int most) { scratch->settings.most_scans = most; }
 
-void tfpipe_apply_exif(tfpipe_scratch *scratch, int turn) { scratch->turn = turn; }
+void tfpipe_apply_exif(tfpipe_scratch *scratch, int turn) { scratch->settings.turn = turn; }
 
 static atomic_int unturned;
 
@@ -397,7 +397,7 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, co
                       .count = count,
                       .channels = channels,
                       .kernel = kernel,
-                      .parts_ns = scratch->parts_ns};
+                      .parts_ns = scratch->settings.parts_ns};
     if (job.parts_ns) job.lap_ns = tfpipe_now_ns();
     int status = check_arguments(&job, crops, image_height, image_width);
     if (status || !count) return status;
@@ -407,10 +407,10 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, co
     status = is_stored(jpeg, length) ? open_stored(scratch, &job.scan, jpeg, length)
                                      : read_header(&job.header, scratch, jpeg, length, frame);
     if (status) return status;
-    const int orientation = scratch->turn ? job.header.orientation : 0, swapped = is_swapped(orientation);
+    const int orientation = scratch->settings.turn ? job.header.orientation : 0, swapped = is_swapped(orientation);
     const int sides[2] = {image_height, image_width};
     if (frame->height != sides[swapped] || frame->width != sides[!swapped]) return TFPIPE_REFUSED;
-    if (job.header.orientation > 1 && !scratch->turn) atomic_store_explicit(&unturned, 1, memory_order_relaxed);
+    if (job.header.orientation > 1 && !scratch->settings.turn) atomic_store(&unturned, 1);
     if (frame->components == 4 && channels == 1) return TFPIPE_REFUSED;
     if ((int64_t)frame->height * frame->width * channels >= MAX_BYTES) return TFPIPE_REFUSED;
     set_scan(&job.scan, scratch->blocks);

@@ -45,7 +45,7 @@ tfpipe_scratch *tfpipe_scratch_take(void) {
 
 void tfpipe_scratch_give(tfpipe_scratch *scratch) {
     if (!scratch) return;
-    scratch->most_scans = scratch->turn = 0;
+    memset(&scratch->settings, 0, sizeof scratch->settings);
     free_buffers(scratch, KEPT_BYTES);
     pthread_mutex_lock(&lock);
     int full = count == SCRATCHES;

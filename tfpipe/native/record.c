@@ -46,7 +46,6 @@ void tfpipe_record_take(struct tfpipe_event *out) {
         memcpy(out + kept - first, events, (size_t)first * sizeof *events);
     }
     free(events);
-    events = NULL;
-    count = 0;
+    events = NULL, count = 0;
     pthread_mutex_unlock(&lock);
 }

@@ -11,7 +11,8 @@ struct tfpipe_scratch {
     struct huffman tables[TABLES];
     uint32_t calls;
     struct buffer data, ends, planes, rows, crops, spans, places, coefficients, turned;
-    int most_scans;    /* of a file; 0: any number */
-    int turn;          /* whether images are turned as EXIF says */
-    int64_t *parts_ns; /* [TFPIPE_PARTS], or NULL: not measured */
+    struct {                  /* of the call that has it alone: the next one finds zeros */
+        int most_scans, turn; /* of a file, 0: any number; whether images are turned as EXIF says */
+        int64_t *parts_ns;    /* [TFPIPE_PARTS], or NULL: not measured */
+    } settings;
 };

@@ -92,7 +92,7 @@ static int is_complete(const struct frame *frame) {
 }
 
 int read_scans(struct header *header, struct scan *scan, int mcu_rows) {
-    const int most = header->scratch->most_scans;
+    const int most = header->scratch->settings.most_scans;
     int status = set_coefficients(header, scan, mcu_rows);
     while (!status && header->frame->scan) {
         if (most && header->scans > most) return TFPIPE_REFUSED;
