@@ -66,6 +66,7 @@ MUTANTS = (
     Mutant("util/retry.py", "TRIES = 5", "TRIES = 1"),
     Mutant("util/retry.py", "FIRST_PAUSE_S * 2**self._tries", "FIRST_PAUSE_S"),
     Mutant("training/evaluate.py", "positions.numpy()[:, 1] == 0", "positions.numpy()[:, 1] == 1"),
+    Mutant("training/backends.py", "        if not before:\n", "        if False:\n", "test_resume.py"),
     Mutant("training/compile.py", 'var_names=["bias", "gamma", "beta"]', 'var_names=["bias", "gamma"]'),
     Mutant("collectives/mpi.py", "op=hvd.Average, compression", "op=hvd.Sum, compression", "test_mpi.py"),
     Mutant("training/skipping.py", "or any(self.model.granted):", "or self.model.granted.stop:"),

@@ -25,6 +25,7 @@ NAMES = {
         "tensorflow.python.eager.context": "the same",
         "tensorflow.python.eager.cancellation.CancellationManager": "ends an iterator's call from another thread",
         "tensorflow.python.eager.execute.execute_with_cancellation": "the same",
+        "tensorflow.python.framework.config.disable_op_determinism": "a run ends what it began",
         "tensorflow.python.framework.config.is_op_determinism_enabled": "the clock is an op that it refuses",
         "tensorflow.python.lib.io.tf_record.tf_record_random_reader": "reads a record at its offset",
         "_iterator_resource": "an iterator's handle",

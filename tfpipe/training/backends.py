@@ -2,9 +2,11 @@
 
 import hashlib
 import logging
+import sys
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,6 +20,7 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError, counted
 from tfpipe.training.models import weighted_layers
 from tfpipe.training.run_model import RunCallback, RunModel
+from tfpipe.util.tensorflow_api import disable_op_determinism, is_op_determinism_enabled
 
 logger = logging.getLogger(__name__)
 
@@ -312,6 +315,20 @@ def make_model(network: keras.Model, config: Config, world: World) -> RunModel:
         model.seed = config.training.seed
     model.world = world
     return model
+
+
+@contextmanager
+def kept_determinism() -> Iterator[None]:
+    """Makes operations after `with` deterministic only if they were before: it slows down what else a process does."""
+    before, torch = is_op_determinism_enabled(), sys.modules.get("torch")
+    of_torch = torch is not None and torch.are_deterministic_algorithms_enabled()
+    try:
+        yield
+    finally:
+        if not before:
+            disable_op_determinism()
+        if torch is not None:
+            torch.use_deterministic_algorithms(of_torch)
 
 
 def prepare_backend(config: Config, world: World) -> None:

@@ -21,7 +21,14 @@ from tfpipe.data.sources.registry import open_source
 from tfpipe.data.split import sample_names
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError, counted
-from tfpipe.training.backends import OverRanks, broadcast, check_weights, make_model, prepare_backend
+from tfpipe.training.backends import (
+    OverRanks,
+    broadcast,
+    check_weights,
+    kept_determinism,
+    make_model,
+    prepare_backend,
+)
 from tfpipe.training.checkpointing.resume import (
     Checkpoints,
     PositionsLog,
@@ -60,6 +67,7 @@ class TrainingRun(NamedTuple):
     test: Loader | None
 
 
+@kept_determinism()
 def train(
     config: Config,
     world: World,

@@ -25,7 +25,8 @@ try:
     from tensorflow.python.eager.cancellation import CancellationManager as CancellationManager
     from tensorflow.python.eager.execute import execute_with_cancellation as execute_with_cancellation
 
-    # The clock is an op that it refuses.
+    # A run ends what it began; the clock is an op that deterministic ones refuse.
+    from tensorflow.python.framework.config import disable_op_determinism as disable_op_determinism
     from tensorflow.python.framework.config import is_op_determinism_enabled as is_op_determinism_enabled
 
     # Reads a record at its offset.
