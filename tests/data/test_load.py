@@ -346,6 +346,8 @@ def test_a_path_that_is_no_data_is_answered_with_what_was_found(root: Path, tmp_
     flat = root / "images/train/cat"
     assert "images without class folders need labels: give a list of (path, label), or a table" in refusal(flat)
     assert "this is a single image" in refusal(next(flat.iterdir()))
+    (tmp_path / "flowers.tgz").touch()
+    assert f"decompress it once, e.g. gzip -dk {tmp_path}/flowers.tgz" in refusal(tmp_path / "flowers.tgz")
     (tmp_path / "c.json").write_text('{"data": {}}')
     assert "is a config: use tfpipe.Loader(tfpipe.load_config(" in refusal(tmp_path / "c.json")
     shutil.copytree(root / "images/train", tmp_path / "both")

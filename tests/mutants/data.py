@@ -171,7 +171,50 @@ MUTANTS = (
         "forget(self.catalog.files_of(item)[1:])",
         "data/sources/remote/test_source.py",
     ),
+    # Class folders.
+    Mutant(
+        "data/catalog/class_folders.py",
+        "rule.classes is not None and composed_form(name) not in rule.classes",
+        "False",
+        "data/sources/test_folders.py",
+    ),
+    Mutant(
+        "data/catalog/class_folders.py",
+        "if missing and others and",
+        "if False and",
+        "data/sources/test_folders.py",
+    ),
     # Tables, tar shards, TFRecords and archives.
+    Mutant(
+        "data/sources/tables/where.py",
+        "for place in np.flatnonzero(in_split & in_other)[:1].tolist():",
+        "for place in list[int]():",
+        "data/sources/tables/test_where.py",
+    ),
+    Mutant(
+        "data/sources/tables/where.py",
+        "int((~in_split & ~in_other).sum())",
+        "int((~in_split).sum())",
+        "data/sources/tables/test_where.py",
+    ),
+    Mutant(
+        "data/sources/tables/where.py",
+        'return self.others is None or self.split == "train"',
+        "return True",
+        "data/sources/tables/test_where.py",
+    ),
+    Mutant(
+        "data/sources/tables/table.py",
+        "if self.about.test_share is None or not files.test:",
+        "if not files.test or True:",
+        "data/sources/tables/test_coco.py",
+    ),
+    Mutant(
+        "data/sources/packed/webdataset.py",
+        "if len(endings) > 1:",
+        "if False:",
+        "data/sources/packed/test_webdataset.py",
+    ),
     Mutant(
         "data/sources/tables/columns.py",
         "return rows.select(first)",

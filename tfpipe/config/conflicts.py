@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from pydantic_core import PydanticCustomError
 
 from tfpipe.config.by_epoch import by_epoch
-from tfpipe.config.data_source import KEYS, KINDS, REMOTE, TABLES
+from tfpipe.config.data_source import KEYS, KINDS, REMOTE, TABLES, divides
 from tfpipe.config.messages import CONFLICT, quote
 from tfpipe.config.section import Section
 from tfpipe.config.targets import IN_PLACE, OF_OBJECTS
@@ -139,6 +139,8 @@ DATA: tuple[Conflict, ...] = (
     Conflict("source.args", SET, "source.kind", KINDS, 'it is for kinds of your own, "package.module:Class"',
              "leave args out"),
     Conflict("source.test_share", SET, "source.test_path", SET, "the share is of `path`, not of other test data",
+             "leave one of them out"),
+    Conflict("source.test_share", SET, "source.where", divides, "each says which rows are test data",
              "leave one of them out"),
     # Labels and targets.
     Conflict("class_level", SET, "source.kind", lambda kind: kind not in _TREES, _LEVEL, "leave it out"),

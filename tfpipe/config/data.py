@@ -171,7 +171,7 @@ class DataConfig(Section):
     an image's own folder up. null: -1 for the lines of filelists, else 1, or the first level at which folders part."""
     classes: Annotated[list[str] | ConfigPath | None, Form("a list of class names")] = None
     """Class names in the order of their numbers, or a file with one per line (LOC_synset_mapping.txt), or YOLO's
-    data.yaml; null: the sorted folders of the training list."""
+    data.yaml; null: the sorted folders of the training list. Class folders of other names are left out and counted."""
     num_classes: PositiveInt | None = None
     """Outputs of the model; null: the number of classes."""
     train_label_file: ConfigPath | None = None
@@ -256,10 +256,9 @@ class DataConfig(Section):
         """`exif`, by its key, for stored data that depend on it; empty for "ignore", which older ones do not name."""
         return {"data.exif": self.exif} if self.turn else {}
 
-    @property
-    def stored_where(self) -> dict[str, Any]:
-        """`source.where`, by its key, for what is made of these rows; empty for all rows."""
-        return {WHERE: self.source.where} if self.source is not None and self.source.where else {}
+    def stored_where(self, split: str) -> dict[str, Any]:
+        """Returns a split's `source.where`, by its key, for what is made of these rows; nothing for all rows."""
+        return {WHERE: self.source.where_for(split)} if self.source is not None and self.source.where else {}
 
     @property
     def stored_resize(self) -> str:

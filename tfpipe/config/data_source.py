@@ -15,8 +15,8 @@ REMOTE = ("packed", "webdataset", "tfrecord", "folders", *TABLES)
 # Kinds that each key is for, besides kinds of the user's own; `path` is for all.
 KEYS = {
     "test_path": ("folders", *TABLES, "archive", "webdataset", "tfrecord"),
-    "test_share": ("folders",),
-    "test_seed": ("folders",),
+    "test_share": ("folders", *TABLES),
+    "test_seed": ("folders", *TABLES),
     "images": TABLES,
     "test_images": TABLES,
     "columns": ("table", "webdataset"),
@@ -24,8 +24,9 @@ KEYS = {
 }
 
 
-# A text, number or truth value of a column.
+# A text, number or truth value of a column, or several.
 Value = bool | int | float | str
+Values = Value | Annotated[list[Value], Field(min_length=1)]
 # Names of labels, which no further column may have.
 RESERVED = frozenset(TARGETS)
 
@@ -41,6 +42,25 @@ def _check_names(columns: dict[str, str]) -> dict[str, str]:
     for name in RESERVED & columns.keys():
         raise ValueError(f'received "{name}", the name of the labels themselves: give the column another name')
     return columns
+
+
+def _check_where(where: dict[str, Any]) -> dict[str, Any]:
+    train, test = (
+        {name: select_values(values, split) for name, values in where.items()} for split in ("train", "test")
+    )
+    if train == test and divides(where):
+        raise ValueError(f"received {where}, the same for training and test data; accepted: values without splits")
+    return where
+
+
+def select_values(values: Any, split: str) -> Any:
+    """Returns the values that `where` names of a column for a split, "train" or "test"."""
+    return values[split] if isinstance(values, dict) else values
+
+
+def divides(where: dict[str, Any]) -> bool:
+    """Returns whether `where` names other values for training data than for test data."""
+    return any(isinstance(values, dict) for values in where.values())
 
 
 def _check_kind(kind: str) -> str:
@@ -60,7 +80,7 @@ class Columns(Section):
     the values are paths. Only for tables."""
     bytes: str = "image"
     """Contents of the image's file: bytes, a list of uint8, or {bytes, path} as Hugging Face's datasets writes it. A
-    column of texts has paths."""
+    column of texts has paths. Of tar shards the ending of its name, "png" or "left.jpg"; "image": that of any image."""
     label: str = "label"
     """Name or number of the image's class; with one row a box, of the box's."""
     boxes: str = "boxes"
@@ -111,7 +131,7 @@ class SourceConfig(Section):
     """The test data if it is elsewhere; null: the files of `path`, or with "folders" and "archive" the folders in it,
     with the word val, valid or validation in their names, else those with test or testing, if there are any."""
     test_share: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """With "folders" and data in memory: share of each class's images that becomes test data and is left out of
+    """With "folders", tables and data in memory: share of each class's images that becomes test data and is left out of
     training; always the same images for the same names and `test_seed`."""
     test_seed: Seed = 0
     """Seed of `test_share`; data.seed does not change it."""
@@ -122,9 +142,21 @@ class SourceConfig(Section):
     columns: Columns = Columns()
     """Names of a table's columns."""
     where: Annotated[
-        dict[str, Value | Annotated[list[Value], Field(min_length=1)]], Form("a list of values, not empty")
+        dict[str, Values | Annotated[dict[Literal["train", "test"], Values], Field(min_length=2)]],
+        Form('a list of values, not empty, or {"train": VALUES, "test": VALUES}'),
+        AfterValidator(_check_where),
     ] = {}
-    """Rows of a table that are used, of training and of test data alike: those whose column has the value, or one of
-    the values, {"split": "train", "quality": [1, 2]}. The others are counted as not used. {}: all rows."""
+    """Rows of a table that are used: those whose column has the value, or one of the values, {"quality": [1, 2]}. A
+    column that tells the splits has values for each, {"split": {"train": "train", "test": ["val", "test"]}}: without
+    test data of another file, `path` has both. Rows of neither split are counted as not used. {}: all rows."""
     args: Args = {}
     """Settings of a kind of your own, which it finds in config.source.args."""
+
+    def where_for(self, split: str) -> dict[str, Any]:
+        """Returns the values that `where` names for a split, "train" or "test", by column."""
+        return {name: select_values(values, split) for name, values in self.where.items()}
+
+    @property
+    def divides_rows(self) -> bool:
+        """Whether training and test data are told apart by their rows, where no file is test data."""
+        return self.test_share is not None or divides(self.where)

@@ -54,7 +54,7 @@ def data_contract(split: Split) -> dict[str, Any]:
         **{f"data.{name}": value for name, value in split.config.model_dump(mode="json", exclude=FREE).items()},
         "data.resize": split.config.stored_resize,
         **split.config.stored_exif,
-        **split.config.stored_where,
+        **split.config.stored_where(catalog.split),
     }
 
 

@@ -23,6 +23,7 @@ from tfpipe.data.catalog.labels import (
     label_text,
     near_names,
     numbers_of,
+    warn_of_numbers,
 )
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
@@ -401,3 +402,22 @@ def test_a_share_is_that_of_each_class_by_name():
     assert in_test_share(names * 2, classes * 2, 0.25, 7).tolist() == [*chosen, *chosen]
     assert in_test_share(names, classes, 0.25, 8).tolist() != chosen.tolist()
     assert not in_test_share(["a", "b"], [0, 1], 0.99, 0).any()
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        ([str(number) for number in range(10)], ""),
+        (sorted(map(str, range(12))), 'numbered as texts: "10" is class 2, and "2" is class 4; data.classes names'),
+        (["001", "002", "010"], ""),
+        (["10", "2", "cat"], ""),
+    ],
+)
+def test_folders_that_are_numbers_are_told_if_their_order_is_another(
+    classes: list[str], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_of_numbers(classes, data_config())
+    assert said in caplog.text and bool(said) is bool(caplog.text)
+    caplog.clear()
+    warn_of_numbers(classes, data_config(classes=classes))
+    assert not caplog.text

@@ -66,6 +66,25 @@ def test_they_give_what_their_filelists_give(tmp_path: Path, root: Path, capsys:
     assert Counter(loaded.catalog.labels.tolist()) == {0: 12, 1: 12, 2: 12}
 
 
+def test_classes_choose_class_folders_and_the_images_of_others_are_counted(tmp_path: Path, root: Path) -> None:
+    for data in (folders(root), {"train_filelist": str(root / "train"), "test_filelist": str(root / "val")}):
+        config = config_with(tmp_path, {**data, "classes": ["fox", "cat"]})
+        for split, folder, count in (("train", "train", 12), ("test", "val", 4)):
+            catalog = load_split(config.data, split, World()).catalog
+            assert Counter(catalog.labels.tolist()) == {0: count, 1: count} and catalog.classes == ("fox", "cat")
+            assert {os.path.dirname(path) for path in catalog.paths} == {
+                f"{root}/{folder}/{name}" for name in ("cat", "fox")
+            }
+            left_out = {"train": 16, "test": 0} if "source" in data else {"train": 12, "test": 4}
+            assert sum(number for number, _ in catalog.ledger.counts.values()) == left_out[split]
+    config = config_with(tmp_path, {**folders(root), "classes": ["cat", "Fox", "dog"]})
+    with pytest.raises(ConfigError, match=r"names Fox, without a folder of training .* the class folders fox: correct"):
+        load_split(config.data, "train", World())
+    # A class without an image is no mistake if no other folder may be meant.
+    config = config_with(tmp_path, {**folders(root), "classes": [*CLASSES, "owl"]})
+    assert len(load_split(config.data, "train", World()).catalog) == 36
+
+
 def test_test_data_may_be_elsewhere(tmp_path: Path, root: Path) -> None:
     config = config_with(tmp_path, folders(root / "train", test_path=str(root / "val")))
     assert len(load_split(config.data, "train", World()).catalog) == 36

@@ -72,7 +72,7 @@ def memory(folder: Path, values: Sequence[Any], config: DataConfig, form: str) -
     elif form == "table":
         data = pa.table({"path": paths(values), "label": pa.array(values)})
     source = InMemory(config, in_memory(data, None, {})[0])
-    return source.rows([Path(source.display_name)], False)
+    return source.rows([Path(source.display_name)], False, "train")
 
 
 def table(path: Path, config: DataConfig) -> Rows:

@@ -4,12 +4,13 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from tfpipe.data.annotations.objects import composed_form
 from tfpipe.data.catalog.paths import FileList, pack_lines
 from tfpipe.data.catalog.splits import SPLITS, TESTS, FolderRule, class_level, find_splits, listing, splits_of, uses_of
 from tfpipe.errors import ConfigError
@@ -101,17 +102,25 @@ def _folders_of_images(root: Path) -> Iterator[Path]:
     return filter(has_image, map(Path, _list(str(root)).folders))
 
 
-def has_usual_splits(root: Path) -> bool:
+def has_usual_splits(root: Path, rule: FolderRule) -> bool:
     """Returns whether a folder surely holds test data: False also where only the names of all images tell.
 
     One folder says that it holds training data, and has two class folders or more, which are the level of the classes
-    then; another one, of test data, has one. Each split is said once, by names among the folders that hold images.
+    then; another one, of test data, has one of a class that is used. Each split is said once, by names among the
+    folders that hold images.
     """
     if not root.is_dir() or "train" not in splits_of(os.listdir(root)).values():
         return False
     splits = splits_of(path.name for path in _folders_of_images(root))
-    classes = {split: len([*islice(_folders_of_images(root / name), 2)]) for name, split in splits.items()}
-    return len(classes) == len(splits) and classes.pop("train", 0) > 1 and any(classes.values())
+    folders = {split: root / name for name, split in splits.items()}
+    if len(folders) < len(splits) or "train" not in folders:
+        return False
+    tests = [_folders_of_images(folders[split]) for split in TESTS if split in folders]
+    if len([*islice(_folders_of_images(folders["train"]), 2)]) < 2 or (first := next(chain(*tests), None)) is None:
+        return False
+    if "test" in rule.labelled or not _why_no_class(first.name, rule):
+        return True
+    return any(not _why_no_class(folder.name, rule) for folder in _folders_of_images(first.parent))
 
 
 class _Folder(NamedTuple):
@@ -172,7 +181,7 @@ def select_split(paths: FileList, trees: Sequence[str], split: str, rule: Folder
     """Chooses the images of `split`, "train" or "test", by the names of folders; see splits.py.
 
     `trees` is the root of each of paths.folders: the data's folder, or an archive. Raises ConfigError if a folder's
-    split is not clear, or several levels may be the classes.
+    split is not clear, several levels may be the classes, or rule.classes are not among them.
     """
     places = find_splits([folder[len(tree) :] for folder, tree in zip(paths.folders, trees, strict=True)], rule)
     uses, ledger = uses_of(places, rule), Ledger()
@@ -184,12 +193,36 @@ def select_split(paths: FileList, trees: Sequence[str], split: str, rule: Folder
     at = -1 if is_labelled else min((class_level(names, rule.level) for names in names_in.values()), default=0)
     classes = [place.names[at] if -len(place.names) <= at < len(place.names) else None for place in places]
     counts, kept = np.bincount(paths.folder, minlength=len(places)).tolist(), list[bool]()
+    if split == "train" and rule.classes is not None:
+        _check_classes([name for name, use in zip(classes, uses, strict=True) if name and use.split == split], rule)
     for folder, (use, name) in enumerate(zip(uses, classes, strict=True)):
-        has_label = name is not None or use.split in rule.labelled
-        kept.append(use.split == split and has_label)
-        if reason := use.reason or ("" if has_label else "images beside the class folders"):
+        reason = use.reason or ("" if use.split in rule.labelled else _why_no_class(name, rule))
+        kept.append(use.split == split and not reason)
+        if reason:
             ledger.add(reason, paths[int(np.argmax(paths.folder == folder))], counts[folder])
     return SplitSelection(np.array(kept, bool)[paths.folder], [name or "" for name in classes], ledger)
+
+
+def _why_no_class(name: str | None, rule: FolderRule) -> str:
+    """Returns why the images of a folder of this name are of no class, None for one that has none; "" if they are."""
+    if name is None:
+        return "images beside the class folders"
+    is_other = rule.classes is not None and composed_form(name) not in rule.classes
+    return "images of classes that data.classes does not name" if is_other else ""
+
+
+def _check_classes(names: Sequence[str], rule: FolderRule) -> None:
+    """Raises ConfigError if names of data.classes may be misspelt: they have no class folder, and others are left out.
+
+    `names` are those of the class folders of the training data.
+    """
+    there, wanted = dict.fromkeys(map(composed_form, names)), rule.classes or ()
+    missing, others = [name for name in wanted if name not in there], [name for name in there if name not in wanted]
+    if missing and others and "train" not in rule.labelled:
+        raise ConfigError(
+            f"data.classes names {listing(missing)}, without a folder of training images, and leaves out the class "
+            f"folders {listing(sorted(others))}: correct data.classes, or take the names without a folder out of it"
+        )
 
 
 def select_below(root: str, images: Sequence[str], split: str, rule: FolderRule) -> FolderList:
@@ -219,6 +252,8 @@ def read_folder(folder: Path, rule: FolderRule = LABELLED) -> FolderList:
     _refuse_splits(folder, root, images, rule)
     chosen = select_below(root, images, rule.role, rule)
     ledger.update(chosen.ledger)
+    if not len(chosen.paths):
+        raise ConfigError(f"{folder} holds no image that is used, but {', '.join(ledger.texts)}")
     relative = pack_lines([[image[len(root) + 1 :] for image in chosen.paths]], root)
     return chosen._replace(paths=relative, ledger=ledger)
 

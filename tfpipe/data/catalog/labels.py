@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import logging
 import os
 import re
 from collections import Counter, defaultdict
@@ -20,6 +21,8 @@ from tfpipe.data.annotations.objects import composed_form
 from tfpipe.data.catalog.paths import UNUSABLE, FileList, fault
 from tfpipe.errors import ConfigError, counted
 from tfpipe.util.files import text_of
+
+logger = logging.getLogger(__name__)
 
 KAGGLE_HEADER = "ImageId,PredictionString"
 WNID = re.compile(r"n\d{8}")
@@ -76,16 +79,20 @@ def class_table(
     every rank, for training and test data, and on every file system; () if images have none. Raises ConfigError if
     there is no class, a name occurs twice, or there are more classes than `data.num_classes`.
     """
-    if isinstance(config.classes, Path):
-        source, names = f"in {config.classes}", _read_classes(config.classes)
-    elif config.classes is not None:
-        source, names = "in data.classes", config.classes
+    named = named_classes(config)
+    if named is not None:
+        source, names = f"in {config.classes if isinstance(config.classes, Path) else 'data.classes'}", named
     elif config.targets.kind in UNCLASSED:
         return ()
     else:
         source = "as folders of the training list"
         names = sorted(set(folder_classes or _classes_of(train_paths, config)), key=composed_form)
     return checked_classes(names, config, source)
+
+
+def named_classes(config: DataConfig) -> list[str] | None:
+    """Returns the class names of `data.classes`, in their order; None without the key."""
+    return _read_classes(config.classes) if isinstance(config.classes, Path) else config.classes
 
 
 def checked_classes(names: Sequence[str], config: DataConfig, source: str) -> tuple[str, ...]:
@@ -107,6 +114,19 @@ def checked_classes(names: Sequence[str], config: DataConfig, source: str) -> tu
         raise ConfigError(f'the class "{twice}" is there twice {source}{hint}')
     check_count(len(names), config, source)
     return composed
+
+
+def warn_of_numbers(classes: Sequence[str], config: DataConfig) -> None:
+    """Logs a warning if class names are numbers, and are numbered in another order, which the config does not name."""
+    if config.classes is None and all(map(str.isdecimal, classes)):
+        for number, (name, other) in enumerate(zip(classes, sorted(classes, key=int), strict=True)):
+            if name != other:
+                text = (
+                    'the class folders are numbers, and numbered as texts: "%s" is class %d, and "%s" is class %d; %s'
+                )
+                order = "data.classes names another order"
+                logger.warning(text, name, number, other, list(classes).index(other), order)
+                return
 
 
 def numbers_of(classes: Sequence[str]) -> dict[str, int]:

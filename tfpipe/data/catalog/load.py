@@ -12,7 +12,7 @@ from tfpipe.config import DataConfig, Layout
 from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.catalog.boxes import with_boxes
 from tfpipe.data.catalog.filelist import ReadList, index_path, load_list
-from tfpipe.data.catalog.labels import class_table, image_labels
+from tfpipe.data.catalog.labels import class_table, image_labels, warn_of_numbers
 from tfpipe.data.catalog.layout import (
     LAYOUTS,
     Storage,
@@ -66,6 +66,7 @@ def load_listed(config: DataConfig, split: str, world: World, storage_of: Callab
         catalog = with_boxes(catalog, storage, world)
     if world.rank == 0:
         catalog.ledger.warn(f"{split} data, {name}")
+        warn_of_numbers(class_names if split == "train" else (), config)
     masks = mask_paths(paths, config.targets.masks) if config.targets.kind == "mask" else None
     return replace(catalog, classes=classes, by_box=by_box, masks=masks)
 

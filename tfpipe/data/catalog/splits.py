@@ -23,6 +23,8 @@ from typing import Literal, NamedTuple
 
 from tfpipe.config import DataConfig
 from tfpipe.config.targets import UNCLASSED
+from tfpipe.data.annotations.objects import composed_form
+from tfpipe.data.catalog.labels import named_classes
 from tfpipe.errors import ConfigError
 
 Role = Literal["both", "train", "test"]
@@ -115,6 +117,7 @@ class FolderRule(NamedTuple):
     labelled: Collection[str] = ()  # splits whose labels are elsewhere, so that images need no class folders
     role: Role = "both"
     has_share: bool = False  # whether test data are a share of the training images
+    classes: tuple[str, ...] | None = None  # data.classes, in NFC: class folders of other names are left out
 
     @classmethod
     def of(cls, config: DataConfig, role: Role) -> "FolderRule":
@@ -122,7 +125,9 @@ class FolderRule(NamedTuple):
         free = config.targets.kind in UNCLASSED or config.label_source == "object"
         labelled = [split for split in SPLITS if free or config.label_file_for(split) is not None]
         share = config.source is not None and config.source.test_share is not None
-        return cls(config.class_level, labelled, role, share)
+        classes = named_classes(config)
+        chosen = None if classes is None else tuple(map(composed_form, classes))
+        return cls(config.class_level, labelled, role, share, chosen)
 
 
 class SplitFolder(NamedTuple):

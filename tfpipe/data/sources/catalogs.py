@@ -10,7 +10,14 @@ import numpy as np
 from tfpipe.config import DataConfig
 from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.annotations.cleaning import BY_OBJECT, WHOLE_IMAGE, Boxes, ImageObjects, left_out, targets
-from tfpipe.data.catalog.labels import check_count, check_no_ids, checked_classes, class_table, numbers_of
+from tfpipe.data.catalog.labels import (
+    check_count,
+    check_no_ids,
+    checked_classes,
+    class_table,
+    numbers_of,
+    warn_of_numbers,
+)
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.rows import NUMBER, Rows, Texts
@@ -82,6 +89,7 @@ def apply_settings(config: DataConfig, catalog: Catalog, *, show: bool) -> Catal
     """
     if show:
         catalog.ledger.warn(f"{catalog.split} data, {catalog.display_name}")
+        warn_of_numbers(catalog.classes if catalog.split == "train" else (), config)
     check_count(len(catalog.classes), config, f"in {catalog.display_name}")
     boxes, annotated, count = catalog.boxes, catalog.annotated, len(catalog)
     needs_boxes = config.uses_boxes(catalog.split)

@@ -16,6 +16,8 @@ from tfpipe.util.ledger import Ledger
 
 # End of the names of indexes, which are not data.
 INDEX = "index.parquet"
+# Ends of the names of compressed archives.
+COMPRESSED = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst", ".lz4", ".7z", ".rar")
 # Suffixes of TFRecord files, which need none if their names end in NUMBER-of-NUMBER.
 RECORDS = (".tfrecord", ".tfrecords", ".tfrec", ".tfr", ".record")
 
@@ -74,6 +76,8 @@ class DataFiles(BaseSource):
     """Name of a file for messages, e.g. "table"."""
     suffixes: ClassVar[tuple[str, ...]]
     """Ends of the names of the files, in lower case."""
+    within: ClassVar[str] = ""
+    """End of a message about missing test data: how these files may hold both."""
 
     def expected_names(self, split: str) -> str:
         """Returns the names that files of a split have, for messages."""
@@ -115,7 +119,7 @@ class DataFiles(BaseSource):
                 f"data.source: there is no {split} {self.noun} in {path}; expected {self.expected_names(split)}. Names "
                 "with the word train, or with the name of no split if there are none of these, are training data; "
                 "those with val, valid or validation, else those with test, are test data; data.source.test_path names "
-                "test data of another place"
+                f"test data of another place{self.within}"
             )
         return files
 

@@ -55,7 +55,8 @@ class Folders(BaseSource):
         if self.about.test_share is not None or self.test_path is not None:
             return True
         # The usual folders need no listing of a million images, by each of a thousand ranks.
-        if isinstance(self.root, Path) and self.config.class_level is None and has_usual_splits(self.root):
+        rule = self._rule("test")
+        if isinstance(self.root, Path) and rule.level is None and has_usual_splits(self.root, rule):
             return True
         return bool(self._choose("test").paths)
 

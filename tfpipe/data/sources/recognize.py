@@ -13,7 +13,7 @@ from tfpipe.data.catalog.class_folders import SUFFIXES, has_image
 from tfpipe.data.catalog.layout import LAYOUTS
 from tfpipe.data.catalog.paths import fault, is_url
 from tfpipe.data.catalog.splits import listing, splits_of
-from tfpipe.data.sources.data_files import RECORDS
+from tfpipe.data.sources.data_files import COMPRESSED, RECORDS
 from tfpipe.data.sources.packed.manifest import PREFIX
 from tfpipe.data.sources.packed.members import tar_members
 from tfpipe.errors import ConfigError, counted
@@ -66,7 +66,7 @@ def recognize(path: str | os.PathLike[str], split: str, *, labelled: bool = Fals
     suffix = path.suffix.lower()
     if suffix in TABLES:
         return _source("table", path)
-    if suffix in ARCHIVES:
+    if suffix in (*ARCHIVES, *COMPRESSED):
         return _source(_kind_of_archive(path), path)
     if suffix == ".txt":
         return {"train_filelist": path}
@@ -145,7 +145,7 @@ def _kind_of_archive(path: Path) -> str:
 
     Only the first members are looked at. Raises ConfigError if it cannot be read.
     """
-    if path.suffix.lower() == ".zip":
+    if path.suffix.lower() != ".tar":
         return "archive"
     try:
         with path.open("rb") as tar:

@@ -194,7 +194,7 @@ def test_members_that_are_not_used_are_counted(
 ) -> None:
     picture = SAMPLES[0].file
     members = {"a__jpg": picture, "a__seg__png": picture, "a__cls": b"1", "b__psd": b"8BPS", "b__cls": b"0"}
-    write(tmp_path / "t.tar", **members, c__JPG=picture, c__png=picture, c__txt=b"text", c__cls=b"0", __DS_Store=b"")
+    write(tmp_path / "t.tar", **members, c__JPG=picture, c__xcf=picture, c__txt=b"text", c__cls=b"0", __DS_Store=b"")
     with tarfile.open(tmp_path / "t.tar", "a") as tar:
         for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE):
             link = tarfile.TarInfo("d.jpg" if kind == tarfile.SYMTYPE else "e.jpg")
@@ -204,7 +204,7 @@ def test_members_that_are_not_used_are_counted(
         label.size = 1
         tar.addfile(label, io.BytesIO(b"0"))
     # A hard link is the image that it links to.
-    kinds = [".png (1, e.g. c.png)", ".psd (1, e.g. b.psd)", ".seg.png (1, e.g. a.seg.png)", ".txt (1, e.g. c.txt)"]
+    kinds = [".psd (1, e.g. b.psd)", ".seg.png (1, e.g. a.seg.png)", ".txt (1, e.g. c.txt)", ".xcf (1, e.g. c.xcf)"]
     kinds += ["links (1, e.g. d.jpg)", "names that begin with a dot (1, e.g. .DS_Store)"]
     kinds += ["samples without an image (1, e.g. b)"]
     for _ in range(2):  # the second time from the stored scan
@@ -219,6 +219,25 @@ def test_members_that_are_not_used_are_counted(
     printed = capsys.readouterr().out
     assert all(f"not used: {kind}" in printed for kind in kinds) and "nothing odd" not in printed
     assert json.loads((tmp_path / "found.json").read_text())["lists"][0]["not_used"] == kinds
+
+
+def test_of_several_images_in_a_sample_the_config_names_one(tmp_path: Path) -> None:
+    one, other = SAMPLES[0].file, SAMPLES[1].file
+    write(tmp_path / "t.tar", a__png=other, a__JPG=one, a__left__jpg=other, a__cls=b"x", b__jpg=one, b__cls=b"x")
+    with pytest.raises(
+        ConfigError, match=r"t\.tar: the sample a has several images, \.png and \.jpg: set data\.source"
+    ):
+        catalog_of(tmp_path)
+    for ending, names, images in (
+        ("jpg", ["a.JPG", "b.jpg"], [one, one]),
+        ("png", ["a.png"], [other]),
+        ("Left.jpg", ["a.left.jpg"], [other]),
+    ):
+        split = split_of(tmp_path, source={"columns": {"bytes": ending}})
+        assert [*split.catalog.paths] == names
+        assert [split.image(item) for item in range(len(names))] == images
+        counted = sum(count for count, _ in split.catalog.ledger.counts.values())
+        assert counted == 6 - 2 * len(names), "each other image, and b for its label"
 
 
 def test_samples_of_one_name_in_a_row_have_their_own_labels(tmp_path: Path) -> None:

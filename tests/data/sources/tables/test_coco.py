@@ -56,6 +56,25 @@ def test_test_data_has_a_json_and_a_folder_of_its_own(tmp_path: Path) -> None:
         assert list(catalog.paths) == [f"{tmp_path}/{folder}/{sample.label}/{sample.name}.jpg" for sample in chosen]
 
 
+def test_a_share_becomes_test_data_in_the_place_of_another_json(tmp_path: Path) -> None:
+    for name, chosen in (("instances_train", SAMPLES), ("instances_val", SAMPLES[:5])):
+        write_coco(tmp_path / f"{name}.json", chosen)
+    keys = {"source": {"test_share": 0.25}, "label_source": "object"}
+    train, test = (catalog_of(tmp_path, split, **keys) for split in ("train", "test"))
+    assert len(test) == 3 and not test.ledger
+    assert sorted([*train.paths, *test.paths]) == sorted(f"{tmp_path}/{s.label}/{s.name}.jpg" for s in SAMPLES)
+    boxes = {
+        Path(path).stem: count
+        for each in (train, test)
+        for path, count in zip(each.paths, np.bincount(each.boxes.images, minlength=len(each)), strict=True)
+    }
+    assert boxes == {sample.name: len(sample.boxes) for sample in SAMPLES}
+    assert train.ledger.texts == [
+        "boxes of crowds (1, e.g. the annotation 12)",
+        f"test data, for which test_share stands (1, e.g. {tmp_path}/instances_val.json)",
+    ]
+
+
 @pytest.mark.parametrize("text", ["[]", "{", json.dumps({"images": [{"id": 1}], "annotations": [], "categories": []})])
 def test_another_json_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text)

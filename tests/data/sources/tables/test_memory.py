@@ -34,9 +34,11 @@ def known(split: Split) -> list[tuple[bytes, str]]:
 
 
 FORMS = {
-    "list": lambda paths, labels, files: list(zip(paths, labels, strict=True)),
-    "DataFrame": lambda paths, labels, files: pd.DataFrame({"path": paths, "label": labels}),
-    "bytes": lambda paths, labels, files: pd.DataFrame({"path": paths, "label": labels, "image": files}),
+    "list": lambda frame, path: [*frame[["path", "label"]].itertuples(index=False, name=None)],
+    "DataFrame": lambda frame, path: frame[["path", "label"]],
+    "bytes": lambda frame, path: frame,
+    "t.csv": lambda frame, path: frame[["path", "label"]].to_csv(path, index=False) or path,
+    "t.parquet": lambda frame, path: frame.to_parquet(path) or path,
 }
 
 
@@ -46,7 +48,8 @@ def test_a_share_is_that_of_class_folders(tmp_path: Path, form: str) -> None:
     root = write_files(tmp_path, SAMPLES)
     order = SAMPLES[::-1]
     paths = [f"{sample.label}/{sample.name}.jpg" for sample in order]
-    data = FORMS[form](paths, [sample.label for sample in order], [sample.file for sample in order])
+    columns = {"path": paths, "label": [sample.label for sample in order], "image": [sample.file for sample in order]}
+    data = FORMS[form](pd.DataFrame(columns), tmp_path / form)
     share: dict[str, Any] = {"test_share": 0.3, "test_seed": 5}
     for split in ("train", "test"):
         found = split_of(data, split, images=root, crop="full", **share)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tests.support.routes import SMALL, samples, write_files
@@ -28,9 +28,11 @@ TYPES = {"text": ["a", "b", "007", ""], "whole": [1, 2, 300], "real": [0.5, 1.0,
 FORMATS = ("csv", "jsonl", "parquet", "arrow")
 
 
-def split_of(path: Path, where: dict[str, Any], split: str = "train", **source: Any) -> Split:
+def split_of(
+    path: Path, where: dict[str, Any], split: str = "train", classes: list[str] | None = None, **source: Any
+) -> Split:
     about = {"kind": "table", "path": str(path), "where": where, **source}
-    return load_split(make_config({"data": {**SMALL, "source": about}}).data, split, World())
+    return load_split(make_config({"data": {**SMALL, "classes": classes, "source": about}}).data, split, World())
 
 
 def write(path: Path, columns: dict[str, list[Any]]) -> Path:
@@ -79,6 +81,57 @@ def test_the_rows_that_have_the_values_are_used_and_the_others_counted(
     assert [name.rpartition("/")[2] for name in catalog.paths] == [f"{number}.jpg" for number in used]
     assert [catalog.classes[label] for label in catalog.labels] == [labels[number] for number in used]
     assert sum(count for count, _ in catalog.ledger.counts.values()) == len(rows) - len(used)
+
+
+def by_split(values: list[Any]) -> st.SearchStrategy[Any]:
+    some = st.one_of(st.sampled_from(values), st.lists(st.sampled_from(values), min_size=1, max_size=2, unique=True))
+    return st.one_of(some, st.fixed_dictionaries({"train": some, "test": some}))
+
+
+def fits(row: tuple[Any, ...], where: dict[str, Any], split: str) -> bool:
+    wanted = {name: values[split] if isinstance(values, dict) else values for name, values in where.items()}
+    lists = {name: values if isinstance(values, list) else [values] for name, values in wanted.items()}
+    return all(value in lists.get(name, [value]) for name, value in zip(TYPES, row, strict=True))
+
+
+@given(
+    ROWS,
+    st.fixed_dictionaries({}, optional={name: by_split(values) for name, values in TYPES.items()}),
+    st.sampled_from(FORMATS),
+)
+@example(  # rows with a value of each split
+    [("a", 2, 1.0, True), ("b", 2, 1.0, True), ("b", 1, 1.0, True)],
+    {"text": {"train": "a", "test": "b"}, "whole": {"train": 1, "test": 2}},
+    "parquet",
+)
+def test_each_row_is_of_one_split_or_counted_or_the_splits_are_refused(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[Any, ...]], where: dict[str, Any], form: str
+) -> None:
+    assume(any(isinstance(values, dict) for values in where.values()))
+    rows = [tuple(values[0] for values in TYPES.values()), *rows]
+    if form == "csv":
+        rows = [(text or "", *others) for text, *others in rows]
+    columns = {name: [row[number] for row in rows] for number, name in enumerate(TYPES)}
+    names = {"path": [f"{number}.jpg" for number in range(len(rows))], "label": ["x"] * len(rows)}
+    path = write(tmp_path_factory.mktemp("where") / f"t.{form}", {**names, **columns})
+    used = {
+        split: [number for number, row in enumerate(rows) if fits(row, where, split)] for split in ("train", "test")
+    }
+    refused = r"of the others; accepted: values that no row" if {*used["train"]} & {*used["test"]} else ""
+    if all(values["train"] == values["test"] for values in where.values() if isinstance(values, dict)):
+        refused = "the same for training and test data"
+    found = {}
+    for split, numbers in used.items():
+        if refused or not numbers:
+            with pytest.raises(ConfigError, match=refused or f"has no row that .* leaves to the {split} data"):
+                split_of(path, where, split, classes=["x"])
+            continue
+        found[split] = split_of(path, where, split, classes=["x"]).catalog
+        assert [int(name.rpartition("/")[2][:-4]) for name in found[split].paths] == numbers
+    if len(found) == 2:
+        left_out = sum(count for count, _ in found["train"].ledger.counts.values())
+        assert not found["test"].ledger
+        assert len(used["train"]) + len(used["test"]) + left_out == len(rows)
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
@@ -163,3 +216,30 @@ def test_what_is_made_of_some_rows_is_told_from_what_is_made_of_others(tmp_path:
     assert entries_name(one.catalog) != entries_name(all_rows.catalog)
     with pytest.raises(ConfigError, match=r"data\.source\.where\.fold: 0 there, 1 here"):
         one.adapt(other.config, World())
+
+
+def test_a_column_tells_the_splits_of_a_file_and_of_data_in_memory(tmp_path: Path) -> None:
+    path = table_of(tmp_path, part=["train", "val", "extra"] * 4)
+    where = {"part": {"train": "train", "test": ["val", "dev"]}}
+    names = [*split_of(path, {}).catalog.paths]
+    train, test = (split_of(path, where, split).catalog for split in ("train", "test"))
+    assert [*train.paths] == names[::3] and [*test.paths] == names[1::3] and train.classes == test.classes
+    assert train.ledger.texts == [
+        f'rows whose "part" is not "train" or "val" or "dev" (4, e.g. row 2 of {path}, "extra")'
+    ]
+    assert not test.ledger
+    frame = pd.read_parquet(path)
+    for split, wanted in (("train", train), ("test", test)):
+        config, opened = config_of_data(frame, split, {"where": where}, [])
+        assert [*load_split(config.data, split, World(), opened).catalog.paths] == [*wanted.paths]
+    # Test data of another file has rows of its own.
+    frame.assign(part=["val", "train", "train"] * 4).to_parquet(tmp_path / "t_val.parquet")
+    assert [*split_of(tmp_path, where, "test").catalog.paths] == names[::3]
+    with pytest.raises(ConfigError, match=r"row 0 of .*t\.parquet: data\.source\.where .* leaves it, and so does"):
+        split_of(path, {"part": {"train": ["train", "val"], "test": ["val", "train"]}})
+
+
+def test_a_run_resumes_on_the_training_rows_whatever_is_tested(tmp_path: Path) -> None:
+    path = table_of(tmp_path, fold=[0, 1, 2] * 4)
+    one, other = (split_of(path, {"fold": {"train": 0, "test": test}}) for test in (1, 2))
+    assert data_contract(one) == data_contract(other)

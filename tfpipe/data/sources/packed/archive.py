@@ -22,7 +22,7 @@ from tfpipe.data.catalog.splits import FolderRule
 from tfpipe.data.catalog.table import TableStore, catalog_folders
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.catalogs import Classes, catalog_of
-from tfpipe.data.sources.data_files import files_at
+from tfpipe.data.sources.data_files import COMPRESSED, files_at
 from tfpipe.data.sources.packed.archive_boxes import with_box_file
 from tfpipe.data.sources.packed.members import Member, read_member, size_of, tar_members, zip_members
 from tfpipe.data.sources.packed.scan import THREADS, ScannedRows, ScannedSource, rows_of
@@ -36,7 +36,6 @@ from tfpipe.util.made_from import stamp_files
 from tfpipe.util.progress import progress
 
 TAR, ZIP = (".tar",), (".zip",)
-COMPRESSED = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst", ".lz4", ".7z", ".rar")
 # Words of the names of compressed archives that hold no images: those that come with ImageNet.
 NO_IMAGES = ("bbox", "devkit", "annotation")
 

@@ -269,6 +269,6 @@ def about_of(split: Split, kind: str, jpeg: dict[str, Any] | None) -> dict[str, 
         "labels and boxes": content.hexdigest(),
         "jpeg": jpeg,
         **config.stored_exif,
-        **config.stored_where,
+        **config.stored_where(catalog.split),
         **pixels,
     }

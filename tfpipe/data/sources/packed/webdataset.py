@@ -30,12 +30,11 @@ from tfpipe.errors import ConfigError, counted
 from tfpipe.util.ledger import Ledger, only
 
 # Keys of data.source.columns that a scan depends on.
-COLUMNS = ("label", "boxes", "box_labels", "box_format", "box_unit", "mask", "extra")
+COLUMNS = ("bytes", "label", "boxes", "box_labels", "box_format", "box_unit", "mask", "extra")
 # Columns of a scan: where masks are, 0 for none.
 MASKS = ("mask_offset", "mask_length")
 NO_MASK = Member("", 0, 0)
-# Endings of images, the one to use first: a sample has one image; and of labels and boxes. That of a mask is in the
-# config.
+# Endings of images, and of labels and boxes. That of a mask is in the config.
 IMAGES = tuple(suffix.removeprefix(".") for suffix in SUFFIXES)
 NOTES = ("cls", "json", "xml")
 # Whole numbers beyond are none of int64; no float32 is as large as MAX_FLOAT.
@@ -122,8 +121,8 @@ def scan_tar(path: AnyPath, size: int, columns: Columns, ledger: Ledger, turn: b
     """
     images, stated, masks = list[Member](), list[Notes](), list[Member]()
     with open_file(path) as file:
-        endings = (*NOTES, mask_ending(columns))
-        for image, notes in samples(tar_members(file, 0, size, ledger), endings, ledger):
+        endings, members = (*NOTES, mask_ending(columns)), tar_members(file, 0, size, ledger)
+        for image, notes in samples(members, endings, ledger, image_endings(columns)):
             images.append(image)
             stated.append(read_notes(file, image, notes, columns))
             masks.append(notes.get(endings[-1], NO_MASK))
@@ -138,18 +137,18 @@ def scan_tar(path: AnyPath, size: int, columns: Columns, ledger: Ledger, turn: b
 
 
 def samples(
-    members: Iterable[Member], endings: Collection[str], ledger: Ledger
+    members: Iterable[Member], endings: Collection[str], ledger: Ledger, images: Collection[str] = IMAGES
 ) -> Iterator[tuple[Member, dict[str, Member]]]:
     """Yields the image of each sample that has one, and its members with one of the `endings`, by these.
 
-    Counts in `ledger` all other members. Raises ValueError if samples that follow each other have one name and other
-    members, or a sample's image and its other members lie apart.
+    An image has one of the endings `images`. Counts in `ledger` all other members. Raises ValueError if samples that
+    follow each other have one name and other members, a sample has several images, or its members lie apart.
     """
     parts = dict[bool, set[str]]({False: set(), True: set()})  # names of samples with an image alone, and without one
     shown = (member for member in members if not _is_hidden(member, ledger))
     for key, members_of_key in groupby(shown, lambda member: split_name(member.name)[0]):
         for sample in _of_one_name(key, list(members_of_key)):
-            image = next((sample[ending] for ending in IMAGES if ending in sample), None)
+            image = _image_of(key, sample, images)
             if image is None:
                 ledger.add("samples without an image", key)
             # Only members that are read make a sample of a name.
@@ -165,6 +164,16 @@ def samples(
             f"the members of the sample {key} lie apart from each other, and a reader takes them for two samples: "
             "write it again with the members of a sample one after the other, e.g. with tar --sort=name"
         )
+
+
+def _image_of(key: str, sample: Mapping[str, Member], images: Collection[str]) -> Member | None:
+    endings = [ending for ending in sample if ending in images]
+    if len(endings) > 1:
+        raise ValueError(
+            f"the sample {key} has several images, {' and '.join(f'.{ending}' for ending in endings)}: set "
+            f'data.source.columns.bytes to the ending of the one to use, e.g. "{endings[0]}"'
+        )
+    return next((sample[ending] for ending in endings), None)
 
 
 def _is_hidden(member: Member, ledger: Ledger) -> bool:
@@ -251,6 +260,12 @@ def _of_json(contents: bytes, columns: Columns, image: str) -> Notes:
 def _extra(columns: Columns) -> list[str]:
     """Returns the names of the extra columns in a scan: a user's own may be none that a file can have."""
     return [f"extra{number}" for number in range(len(columns.extra))]
+
+
+def image_endings(columns: Columns) -> Collection[str]:
+    """Returns the endings that the names of images may have."""
+    is_default = columns.bytes == Columns.model_fields["bytes"].default
+    return IMAGES if is_default else (columns.bytes.lower(),)
 
 
 def mask_ending(columns: Columns) -> str:

@@ -23,18 +23,19 @@ class Coco(Table):
     """Images and objects of instances_train2017.json; crowds, whose box holds many objects, are left out."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".json",)
+    within = ", and data.source.test_share makes some of these"
 
     def has_contents(self, tables: Sequence[Path]) -> bool:
         return False
 
-    def rows(self, tables: Sequence[Path], stored: bool) -> Rows:
+    def rows(self, tables: Sequence[Path], stored: bool, split: str) -> Rows:
         if len(tables) > 1:
             raise ConfigError(
                 f"data.source: {listing(list(map(str, tables)))} are several JSON files of one split, each with ids of "
                 "its own: name one of them in data.source.path or test_path, or merge them"
             )
         (path,) = tables
-        return read_coco(path)
+        return self.share(read_coco(path), split)
 
 
 def read_coco(path: Path) -> Rows:

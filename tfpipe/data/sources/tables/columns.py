@@ -19,7 +19,7 @@ from tfpipe.data.sources.rows import NUMBER, Rows, Texts, as_edges, in_pixels
 from tfpipe.data.sources.tables.column import Column, Part, find, is_list, missing, texts_of
 from tfpipe.data.sources.tables.formats import read_table
 from tfpipe.data.sources.tables.further import one_kind, values_of
-from tfpipe.data.sources.tables.where import is_of_texts, select_rows
+from tfpipe.data.sources.tables.where import ALL_ROWS, Selection, names_of_texts, select_rows
 from tfpipe.errors import ConfigError, counted
 from tfpipe.util.ledger import Ledger
 
@@ -40,19 +40,23 @@ AS_THEY_ARE = (
 
 
 def read_rows(
-    files: Sequence[Path], columns: Columns, stored: bool, config: DataConfig, read: ReadTable = read_table
+    files: Sequence[Path],
+    columns: Columns,
+    stored: bool,
+    config: DataConfig,
+    selection: Selection = ALL_ROWS,
+    read: ReadTable = read_table,
 ) -> Rows:
-    """Reads the columns of tables by `read`; `stored` if they hold the images' bytes.
+    """Reads the columns of tables by `read`, of a selection of rows; `stored` if they hold the images' bytes.
 
     Raises ConfigError if a table cannot be read, a column is missing, or a value cannot be used; the message names the
     row.
     """
     parts, forms, ledger = [], [], Ledger()
-    where = config.source.where if config.source is not None else {}
     for path in files:
         try:
             table = read(path, text_columns(columns, config), columns.bytes)
-            part = select_rows(Part(table, path, np.arange(len(table))), where, ledger)
+            part = select_rows(Part(table, path, np.arange(len(table))), selection, ledger)
             if not len(part.rows):
                 continue
             _check_names(table, columns, path)
@@ -63,11 +67,12 @@ def read_rows(
         if forms[-1] != forms[0]:
             raise ConfigError(f"{files[0]} and {path}: one has a row a box ({', '.join(EDGES)}), the other does not")
     if not parts:
-        left_out = f" that data.source.where leaves: not used are {', '.join(ledger.texts)}" if ledger else ""
-        raise ConfigError(f"data.source: {files[0]} has no row{left_out}")
+        leaves = f" that data.source.where leaves{selection.to_split}" if selection.wanted else ""
+        left_out = f": not used are {', '.join(ledger.texts)}" if ledger else ""
+        raise ConfigError(f"data.source: {files[0]} has no row{leaves}{left_out}")
     if config.classes is None:
         _check_classes(parts, config.label_source == "object")
-    rows = Rows.concat(one_kind(parts))._replace(left_out=ledger.counts)
+    rows = Rows.concat(one_kind(parts))._replace(left_out=ledger.counts if selection.counts else {})
     rows = _merge_rows(rows) if forms[0] else rows
     try:
         pixels = in_pixels(rows.boxes, columns.box_unit, lambda box: rows.origin(int(rows.box_images[box])))
@@ -101,8 +106,7 @@ def _check_names(table: pa.Table, columns: Columns, path: Path) -> None:
 def text_columns(columns: Columns, config: DataConfig) -> tuple[str, ...]:
     """Returns the columns that are texts: 007 is a name, and in some tables they are bytes."""
     masks = (columns.mask,) if config.targets.kind == "mask" else ()
-    where = config.source.where if config.source is not None else {}
-    return columns.path, columns.bytes, columns.label, *masks, *(name for name in where if is_of_texts(where[name]))
+    return columns.path, columns.bytes, columns.label, *masks, *names_of_texts(config.source)
 
 
 def _check_classes(parts: Sequence[Rows], by_object: bool) -> None:

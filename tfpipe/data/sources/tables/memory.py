@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.labels import in_test_share
 from tfpipe.data.catalog.splits import sorted_files
+from tfpipe.data.sources.data_files import FilesOf
 from tfpipe.data.sources.remote.url_path import AnyPath
 from tfpipe.data.sources.rows import Rows
 from tfpipe.data.sources.tables.contents import byte_ranges
@@ -89,9 +89,9 @@ class InMemory(Table):
             raise ConfigError(f"there is no {split} data in {self.display_name}")
         return self.files(split)
 
-    def split_files(self, split: str) -> Sequence[Path]:
-        shared = split == "test" and self.about.test_share is not None
-        return [Path(self.by_split["train" if shared else split].name)] if shared or split in self.by_split else []
+    def sorted_files(self, split: str) -> FilesOf:
+        train, test = ([Path(self.by_split[each].name)] if each in self.by_split else [] for each in ("train", "test"))
+        return FilesOf(train, test)
 
     def unused_files(self, split: str) -> Ledger:
         return Ledger(self.by_split["train"].left_out if split == "train" else None)
@@ -111,21 +111,7 @@ class InMemory(Table):
         return rows if table.order is None else rows.take(pa.array(table.order))
 
     def with_paths(self, rows: Rows, split: str, table: AnyPath, stored: bool) -> Rows:
-        return super().with_paths(self._part(rows, split), split, Path.cwd() / str(table), stored)
-
-    def _training_rows(self, world: World) -> Rows:
-        return self._part(super()._training_rows(world), "train")
-
-    def _part(self, rows: Rows, split: str) -> Rows:
-        """Returns the rows of a split: with `test_share`, a share of each class is test data."""
-        share = self.about.test_share
-        if share is None:
-            return rows
-        is_test = in_test_share(rows.names, rows.labels.numbers.tolist(), share, self.about.test_seed)
-        items = np.flatnonzero(is_test == (split == "test"))
-        if not items.size:
-            raise ConfigError(f"test_share: {share:g} of each class of {self.display_name} is less than one image")
-        return rows.select(items)
+        return super().with_paths(rows, split, Path.cwd() / str(table), stored)
 
     def _table_at(self, path: Path) -> MemoryTable:
         return next(table for table in self.by_split.values() if table.name == str(path))

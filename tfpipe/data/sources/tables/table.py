@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from tfpipe.data.catalog.filelist import check_paths
+from tfpipe.data.catalog.labels import in_test_share
 from tfpipe.data.catalog.paths import FileList, is_url
 from tfpipe.data.catalog.types import TextColumn
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.catalogs import apply_settings, catalog_of, classes_of
-from tfpipe.data.sources.data_files import DataFiles, check_split
+from tfpipe.data.sources.data_files import DataFiles, FilesOf, check_split
 from tfpipe.data.sources.files import kind_of, storage_of
 from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.packed.stored import ShardSplit
@@ -29,6 +30,7 @@ from tfpipe.data.sources.tables.columns import read_rows, text_columns
 from tfpipe.data.sources.tables.contents import locate
 from tfpipe.data.sources.tables.formats import FORMATS, FURTHER, PARQUET, holds_bytes, read_table
 from tfpipe.data.sources.tables.row_groups import RowGroups, without_bytes
+from tfpipe.data.sources.tables.where import Selection
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -45,6 +47,7 @@ class Table(DataFiles):
         "index": "data.source names a table, which has the boxes: it needs no index",
     }
     noun = "table"
+    within = ", data.source.test_share makes some of these, and data.source.where tells the splits' rows apart"
     suffixes: ClassVar[tuple[str, ...]] = tuple(FORMATS)
 
     @property
@@ -53,6 +56,18 @@ class Table(DataFiles):
 
     def expected_names(self, split: str) -> str:
         return f"a file, or a folder of them, that ends with {' or '.join(self.suffixes)}"
+
+    def sorted_files(self, split: str) -> FilesOf:
+        """Returns the files of training and of test data; with `test_share` none is test data alone."""
+        files = super().sorted_files(split)
+        if self.about.test_share is None or not files.test:
+            return files
+        return FilesOf(files.train, [], {**files.left_out, "test data, for which test_share stands": files.test})
+
+    def split_files(self, split: str) -> Sequence[AnyPath]:
+        """Returns the files of a split, by their names; without test data, those that have rows of both splits."""
+        files = super().split_files(split)
+        return super().split_files("train") if not files and self.about.divides_rows else files
 
     def files(self, split: str) -> Sequence[AnyPath]:
         """Returns the files of a split, which may be behind URLs.
@@ -72,11 +87,11 @@ class Table(DataFiles):
 
     def unused_files(self, split: str) -> Ledger:
         """Returns a ledger with the tables of no split, and files of further endings."""
-        ledger = super().unused_files(split)
+        ledger, notes = super().unused_files(split), list[AnyPath]()
         for each in ("train", "test") if split == "train" else ("test",):
             if each == split or self.about.test_path is None:
-                notes = [path for path in self.split_files(each) if path not in self.files(each)]
-                ledger.add_all(f"files that end in {' or '.join(FURTHER)} next to tables of another end", notes)
+                notes += [path for path in self.split_files(each) if path not in (*self.files(each), *notes)]
+        ledger.add_all(f"files that end in {' or '.join(FURTHER)} next to tables of another end", notes)
         return ledger
 
     def open(self, split: str, world: World) -> Split:
@@ -98,7 +113,9 @@ class Table(DataFiles):
     def _open(self, split: str, paths: Sequence[AnyPath], files: CopiedFiles, world: World) -> Split:
         tables, name = files.paths, str(paths[0].parent if len(paths) > 1 else paths[0])
         stored = world.from_rank0(lambda: self.has_contents(tables))
-        rows = train = world.from_rank0(lambda: self.with_paths(self.rows(tables, stored), split, paths[0], stored))
+        rows = train = world.from_rank0(
+            lambda: self.with_paths(self.rows(tables, stored, split), split, paths[0], stored)
+        )
         if split == "test" and self.config.classes is None:
             train = self._training_rows(world)
         rows = rows._replace(names=FileList.of(rows.names))
@@ -134,7 +151,7 @@ class Table(DataFiles):
         """Returns those of the training data, whose class table test data has, whatever numbers it has itself."""
         files = self._local(world.from_rank0(lambda: self.require_files("train")), world)
         with files.naming_urls():
-            return world.from_rank0(lambda: self.rows(files.paths, self.has_contents(files.paths)))
+            return world.from_rank0(lambda: self.rows(files.paths, self.has_contents(files.paths), "train"))
 
     def images(self, tables: Sequence[Path], rows: Rows, world: World) -> Any:
         """Locates the images of `rows` that tables hold; the result reads them. Every rank must call."""
@@ -170,9 +187,23 @@ class Table(DataFiles):
         """Reads the columns of a table as formats.read_table does."""
         return read_table(path, texts, images)
 
-    def rows(self, tables: Sequence[Path], stored: bool) -> Rows:
-        """Reads the rows of tables; raises ConfigError if they cannot be read."""
-        return read_rows(tables, self.about.columns, stored, self.config, self.read)
+    def rows(self, tables: Sequence[Path], stored: bool, split: str) -> Rows:
+        """Reads the rows of a split; raises ConfigError if the tables cannot be read, or it has none."""
+        shared = self.about.divides_rows and self.files("test") == self.files("train")
+        selection = Selection.of(self.about, split, shared=shared)
+        return self.share(read_rows(tables, self.about.columns, stored, self.config, selection, self.read), split)
+
+    def share(self, rows: Rows, split: str) -> Rows:
+        """Returns a split's share of rows: with `test_share`, one of each class is test data, and else all are."""
+        share = self.about.test_share
+        if share is None:
+            return rows
+        is_test = in_test_share(rows.names, rows.labels.numbers.tolist(), share, self.about.test_seed)
+        items = np.flatnonzero(is_test == (split == "test"))
+        if not items.size:
+            raise ConfigError(f"test_share: {share:g} of each class of {self.display_name} is less than one image")
+        # What is left out of both is counted with the training data alone.
+        return rows.select(items)._replace(left_out=rows.left_out if split == "train" else {})
 
     def with_paths(self, rows: Rows, split: str, table: AnyPath, stored: bool) -> Rows:
         """Makes the paths complete: relative ones are relative to `images`, or to the table's folder."""

@@ -1,13 +1,14 @@
-"""The rows of a table that `data.source.where` names: those whose columns have one of the values."""
+"""The rows of a table that `data.source.where` names for a split: those whose columns have one of the values."""
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tfpipe.config.data_source import SourceConfig
 from tfpipe.data.sources.tables.column import Column, Part, is_text, missing
 from tfpipe.errors import ConfigError
 from tfpipe.util.ledger import Ledger
@@ -16,26 +17,91 @@ from tfpipe.util.ledger import Ledger
 SHOWN = 5
 
 
-def select_rows(part: Part, where: Mapping[str, Any], ledger: Ledger) -> Part:
-    """Returns the rows that have the values of `where`, each column one of its values; counts the others in `ledger`.
+class Selection(NamedTuple):
+    """The rows of a split, by the values that its columns have."""
 
-    Raises ConfigError if a column is missing, or has values of another type than those that are named.
+    wanted: Mapping[str, Any] = {}  # by column: a value, or a list of those of which it has one; {}: all rows
+    others: Mapping[str, Any] | None = None  # those of the other split, if both have rows of the same tables
+    split: str = "train"
+
+    @classmethod
+    def of(cls, source: SourceConfig, split: str, *, shared: bool) -> "Selection":
+        """Returns the selection of a split; `shared`: the other one has rows of the same tables."""
+        other = source.where_for("test" if split == "train" else "train")
+        return cls(source.where_for(split), other if shared else None, split)
+
+    @property
+    def counts(self) -> bool:
+        """Whether rows of no split are counted here; those next to training data are counted with these alone."""
+        return self.others is None or self.split == "train"
+
+    @property
+    def to_split(self) -> str:
+        """The split, for a message about rows that it leaves; "" if both splits have other tables."""
+        return "" if self.others is None else f" to the {self.split} data"
+
+
+ALL_ROWS = Selection()
+
+
+def select_rows(part: Part, selection: Selection, ledger: Ledger) -> Part:
+    """Returns the rows of a selection, whose columns have one of its values each; counts those of no split in `ledger`.
+
+    Raises ConfigError if a column is missing or has values of another type than those that are named, or a row is of
+    both splits.
     """
-    for name, wanted in where.items():
-        column, values = part.column(name), wanted if isinstance(wanted, list) else [wanted]
+    wanted, others = selection.wanted, selection.others
+    for name in wanted:
+        column, values = part.column(name), _either(wanted[name], [] if others is None else others[name])
         if column is None:
             raise missing(part, "where", name)
         kept = _has(column, values)
         for place in np.flatnonzero(~kept)[:1].tolist():
-            example = f"row {part.rows[place]} of {part.path}, {_text(column.values[place].as_py())}"
-            ledger.add(f'rows whose "{name}" is not {" or ".join(map(_text, values))}', example, int((~kept).sum()))
-        part = part._replace(table=part.table.filter(pa.array(kept)), rows=part.rows[kept])
-    return part
+            reason = f'rows whose "{name}" is not {" or ".join(map(_text, values))}'
+            ledger.add(reason, f"{_row(part, place)}, {_text(column.values[place].as_py())}", int((~kept).sum()))
+        part = _keep(part, kept)
+    if others in (None, wanted):
+        return part
+    in_split, in_other = _have(part, wanted), _have(part, others)
+    for place in np.flatnonzero(in_split & in_other)[:1].tolist():
+        raise ConfigError(
+            f"{_row(part, place)}: data.source.where {json.dumps(wanted)} of the {selection.split} data leaves it, and "
+            f"so does {json.dumps(others)} of the others; accepted: values that no row of both splits has"
+        )
+    for place in np.flatnonzero(~in_split & ~in_other)[:1].tolist():
+        ledger.add(
+            "rows that data.source.where gives to no split", _row(part, place), int((~in_split & ~in_other).sum())
+        )
+    return _keep(part, in_split)
 
 
-def is_of_texts(wanted: Any) -> bool:
-    """Returns whether the values that `where` names of a column are texts."""
-    return all(isinstance(value, str) for value in (wanted if isinstance(wanted, list) else [wanted]))
+def names_of_texts(source: SourceConfig | None) -> list[str]:
+    """Returns the columns of which `where` names texts alone."""
+    train, test = ({} if source is None else source.where_for(split) for split in ("train", "test"))
+    return [name for name in train if all(isinstance(value, str) for value in _either(train[name], test[name]))]
+
+
+def _as_list(wanted: Any) -> list[Any]:
+    return wanted if isinstance(wanted, list) else [wanted]
+
+
+def _either(wanted: Any, others: Any) -> list[Any]:
+    """Returns the values that one of two splits wants, each once; 1 and true are two."""
+    return list({(type(value), value): value for value in (*_as_list(wanted), *_as_list(others))}.values())
+
+
+def _keep(part: Part, kept: np.ndarray) -> Part:
+    return part._replace(table=part.table.filter(pa.array(kept)), rows=part.rows[kept])
+
+
+def _have(part: Part, wanted: Mapping[str, Any]) -> np.ndarray:
+    """Returns which rows have the values of `wanted`, bool [n]; all columns are there."""
+    columns = ((part.column(name), _as_list(values)) for name, values in wanted.items())
+    return np.logical_and.reduce([_has(column, values) for column, values in columns if column is not None])
+
+
+def _row(part: Part, place: int) -> str:
+    return f"row {part.rows[place]} of {part.path}"
 
 
 def _has(column: Column, wanted: list[Any]) -> np.ndarray:
