@@ -1,5 +1,6 @@
 """The section `data.source`: data that no filelist names."""
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -45,11 +46,10 @@ def _check_names(columns: dict[str, str]) -> dict[str, str]:
 
 
 def _check_where(where: dict[str, Any]) -> dict[str, Any]:
-    train, test = (
-        {name: select_values(values, split) for name, values in where.items()} for split in ("train", "test")
-    )
+    train, test = ([select_values(values, split) for values in where.values()] for split in ("train", "test"))
     if train == test and divides(where):
-        raise ValueError(f"received {where}, the same for training and test data; accepted: values without splits")
+        text = json.dumps(where)
+        raise ValueError(f"received {text}, the same for training and test data; accepted: values without splits")
     return where
 
 
