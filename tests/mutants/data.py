@@ -193,6 +193,12 @@ MUTANTS = (
     ),
     Mutant(
         "data/sources/tables/where.py",
+        "np.flatnonzero(in_split & twice)",
+        "np.flatnonzero(in_split & in_other)",
+        "data/sources/tables/test_where.py",
+    ),
+    Mutant(
+        "data/sources/tables/where.py",
         "int((~in_split & ~in_other).sum())",
         "int((~in_split).sum())",
         "data/sources/tables/test_where.py",

@@ -239,6 +239,27 @@ def test_a_column_tells_the_splits_of_a_file_and_of_data_in_memory(tmp_path: Pat
         split_of(path, {"part": {"train": ["train", "val"], "test": ["val", "train"]}})
 
 
+@given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from(["train", "val", "no"])), min_size=1, max_size=8))
+def test_an_image_with_rows_of_both_splits_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
+) -> None:
+    """As a split at random of a table with a row a box gives them: training would see the test data."""
+    rows = [("x", "train"), ("y", "val"), *rows]
+    names, parts = map(list, zip(*rows, strict=True))
+    edges = {edge: [1.0 if "min" in edge else 8.0] * len(rows) for edge in ("xmin", "ymin", "xmax", "ymax")}
+    columns = {"path": names, "label": ["x"] * len(rows), "width": [9] * len(rows), "height": [9] * len(rows), **edges}
+    path = write(tmp_path_factory.mktemp("both") / "t.csv", {**columns, "part": parts})
+    used = {split: {name for name, part in rows if part == split} for split in ("train", "val")}
+    where = {"part": {"train": "train", "test": "val"}}
+    for split, images in (("train", used["train"]), ("test", used["val"])):
+        if used["train"] & used["val"]:
+            with pytest.raises(ConfigError, match=r"has rows of both splits, by data\.source\.where"):
+                split_of(path, where, split, classes=["x"])
+        else:
+            paths = split_of(path, where, split, classes=["x"]).catalog.paths
+            assert {name.rpartition("/")[2] for name in paths} == images
+
+
 def test_a_run_resumes_on_the_training_rows_whatever_is_tested(tmp_path: Path) -> None:
     path = table_of(tmp_path, fold=[0, 1, 2] * 4)
     one, other = (split_of(path, {"fold": {"train": 0, "test": test}}) for test in (1, 2))

@@ -23,12 +23,13 @@ class Selection(NamedTuple):
     wanted: Mapping[str, Any] = {}  # by column: a value, or a list of those of which it has one; {}: all rows
     others: Mapping[str, Any] | None = None  # those of the other split, if both have rows of the same tables
     split: str = "train"
+    path: str = "path"  # column of the images' names, if there is one
 
     @classmethod
     def of(cls, source: SourceConfig, split: str, *, shared: bool) -> "Selection":
         """Returns the selection of a split; `shared`: the other one has rows of the same tables."""
         other = source.where_for("test" if split == "train" else "train")
-        return cls(source.where_for(split), other if shared else None, split)
+        return cls(source.where_for(split), other if shared else None, split, source.columns.path)
 
     @property
     def counts(self) -> bool:
@@ -47,8 +48,8 @@ ALL_ROWS = Selection()
 def select_rows(part: Part, selection: Selection, ledger: Ledger) -> Part:
     """Returns the rows of a selection, whose columns have one of its values each; counts those of no split in `ledger`.
 
-    Raises ConfigError if a column is missing or has values of another type than those that are named, or a row is of
-    both splits.
+    Raises ConfigError if a column is missing or has values of another type than those that are named, or a row or the
+    rows of an image are of both splits.
     """
     wanted, others = selection.wanted, selection.others
     for name in wanted:
@@ -68,6 +69,16 @@ def select_rows(part: Part, selection: Selection, ledger: Ledger) -> Part:
             f"{_row(part, place)}: data.source.where {json.dumps(wanted)} of the {selection.split} data leaves it, and "
             f"so does {json.dumps(others)} of the others; accepted: values that no row of both splits has"
         )
+    images = part.column(selection.path)
+    if images is not None:
+        others_images = images.values.filter(pa.array(in_other))
+        twice = pc.is_in(images.values, value_set=others_images, skip_nulls=True).to_numpy(zero_copy_only=False)
+        for place in np.flatnonzero(in_split & twice)[:1].tolist():
+            name = _text(images.values[place].as_py())
+            raise ConfigError(
+                f"{_row(part, place)}: the image {name} has rows of both splits, by data.source.where "
+                f"{json.dumps(wanted)} and {json.dumps(others)}; accepted: all rows of an image in one split"
+            )
     for place in np.flatnonzero(~in_split & ~in_other)[:1].tolist():
         ledger.add(
             "rows that data.source.where gives to no split", _row(part, place), int((~in_split & ~in_other).sum())
