@@ -14,7 +14,7 @@ import numpy as np
 
 from tfpipe.collectives.agreement import check_equal
 from tfpipe.collectives.jax import JaxCollectives
-from tfpipe.collectives.launch import Launch, find_launch, stray_size
+from tfpipe.collectives.launch import WITHOUT_MPI, Launch, find_launch, stray_size
 from tfpipe.collectives.mpi import HorovodCollectives, MpiCollectives
 from tfpipe.collectives.protocol import Backend, Collectives, TensorCollectives
 from tfpipe.collectives.tensorflow import TensorFlowCollectives
@@ -178,8 +178,7 @@ class World:
     @classmethod
     def _by_mpi_of_cpus(cls, launch: Launch) -> "World | None":
         """Returns the world of MPI's ranks, or None if mpi4py does not connect all of them, or if any has a GPU."""
-        # Under srun, an MPI without Slurm's PMI aborts the process.
-        if launch.launcher in ("srun", "flux", "horovodrun"):
+        if launch.launcher in WITHOUT_MPI:
             return None
         try:
             collectives = MpiCollectives()

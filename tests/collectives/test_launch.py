@@ -18,7 +18,7 @@ from tests.test_distributed import (
     TF_CONFIG,
     TORCHRUN,
 )
-from tfpipe.collectives.launch import Launch, find_launch, launch_identity, stray_size, whole_number
+from tfpipe.collectives.launch import LAUNCHERS, Launch, find_launch, launch_identity, stray_size, whole_number
 from tfpipe.data.runtime.clock import DELAY_MS, simulated_delay_s
 from tfpipe.errors import ConfigError
 
@@ -51,6 +51,17 @@ def test_the_ranks_of_a_launch_share_what_other_launches_do_not_have(environ: di
     assert launch_identity(launch, environ | other_rank) == identity
     if changed:
         assert launch_identity(launch, environ | {changed: "another"}) != identity
+
+
+@pytest.mark.parametrize(("name", "rank", "size", "identity"), LAUNCHERS)
+def test_a_launcher_is_known_by_its_own_variables(name: str, rank: str, size: str, identity: tuple[str, ...]) -> None:
+    environ = {rank: "1", **({size: "2"} if size else {"PRTE_LAUNCHED": "1"}), **dict.fromkeys(identity, "7")}
+    launch = find_launch(environ)
+    assert launch == Launch(name, 1, 2 if size else None)
+    of_launch = launch_identity(launch, environ)
+    assert launch_identity(launch, environ | {rank: "0"}) == of_launch
+    others = [launch_identity(launch, environ | {variable: "8"}) for variable in identity]
+    assert len({of_launch, *others}) == 1 + len(identity)
 
 
 @pytest.mark.parametrize("address", ["localhost", "127.0.0.1", "::1", "node17"])

@@ -38,6 +38,7 @@ LAUNCHERS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", SLURM_STEP),
 )
 OPEN_MPI = ("mpirun (Open MPI)", "prterun")
+WITHOUT_MPI = ("horovodrun", "flux", "srun")  # an MPI without the launcher's PMI would abort the process
 # Steps that Slurm makes of a batch script, of an interactive allocation's shell and of what runs beside the steps.
 SLURM_OWN_STEPS = ("4294967290", "4294967291", "4294967292")
 # Advice for a user's own loop under the launchers of frameworks, whose ranks MPI does not connect.

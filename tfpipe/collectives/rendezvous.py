@@ -1,8 +1,9 @@
-"""The rendezvous: rank 0 writes its address to a file on the shared file system, and the other ranks connect to it.
+"""The rendezvous: rank 0 tells its address, the other ranks connect to it, and each gets its end of a `Hub`.
 
-The file is named after the launch, holds a random token that only its owner can read, and is removed when all ranks are
-connected. A file that an earlier launch left does no harm: its address does not answer, or does not know the token. If
-the rank 0 of another launch answers there, or a rank comes twice, nothing tells the two launches apart: both end.
+The address is in a file on the shared file system or, if nothing identifies the launch, told by MPI. The file is named
+after the launch, holds a random token that only its owner can read, and is removed when all ranks are connected. One
+that an earlier launch left does no harm: its address does not answer, or does not know the token. If the rank 0 of
+another launch answers there, or a rank comes twice, nothing tells the two launches apart: both end.
 """
 
 import contextlib

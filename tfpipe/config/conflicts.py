@@ -9,7 +9,7 @@ from tfpipe.config.by_epoch import by_epoch
 from tfpipe.config.data_source import KEYS, KINDS, REMOTE, TABLES, divides
 from tfpipe.config.messages import CONFLICT, quote
 from tfpipe.config.section import Section
-from tfpipe.config.targets import IN_PLACE, OF_OBJECTS
+from tfpipe.config.targets import IN_PLACE, OF_OBJECTS, PLACED
 from tfpipe.config.targets import KINDS as TARGETS
 
 SET: Any = object()
@@ -107,7 +107,7 @@ def _not_for_each(channels: int) -> Any:
 
 
 _TREES = ("folders", "archive")
-_BOXES, _STAYS = tuple(kind for kind in TARGETS if kind not in OF_OBJECTS), ("boxes", "mask")
+_BOXES = tuple(kind for kind in TARGETS if kind not in OF_OBJECTS)
 _PLACES = f"use `crop` and `flip`, and steps that leave pixels in their places: {', '.join(sorted(IN_PLACE))}"
 _DEVICE = (
     'set dtype to "float32", "float16" or "bfloat16", or normalise on the device, which copies a quarter of the bytes'
@@ -158,10 +158,10 @@ DATA: tuple[Conflict, ...] = (
                'use "full", "center" or "random_resized"') for key in ("crop", "test_crop")),
     Conflict("targets.kind", OF_OBJECTS, "unit", "box", "an image's boxes stay together", 'set unit to "image"'),
     Conflict("targets.kind", OF_OBJECTS, "annotations", "none", "the boxes are in the annotations", "use others"),
-    Conflict("targets.kind", _STAYS, "augment[].name", lambda name: name not in IN_PLACE,
+    Conflict("targets.kind", PLACED, "augment[].name", lambda name: name not in IN_PLACE,
              "the step moves pixels, and no targets with them", _PLACES),
-    Conflict("targets.kind", _STAYS, "views", SET, "the targets are of one crop of an image", "set views to []"),
-    Conflict("targets.kind", (*_STAYS, "none"), "mix", SET, "mix mixes labels, which these lack", "set mix to null"),
+    Conflict("targets.kind", PLACED, "views", SET, "the targets are of one crop of an image", "set views to []"),
+    Conflict("targets.kind", (*PLACED, "none"), "mix", SET, "mix mixes labels, which these lack", "set mix to null"),
     Conflict("targets.kind", "mask", "service", SET, _WORKERS, "set service to null"),
     # Crops.
     Conflict("views[].crop", None, "crop", "boxes", "a view has one window of an image, not one for each box", _VIEW),

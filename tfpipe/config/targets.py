@@ -13,6 +13,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 OF_OBJECTS = ("boxes", "labels")
 # Kinds whose images have no class.
 UNCLASSED = ("number", "mask", "none")
+# Kinds whose labels are of places in the crop.
+PLACED = ("boxes", "mask")
 # Steps of data.augment that leave every pixel where it is, so that boxes and masks stay right.
 IN_PLACE = frozenset(
     (

@@ -1,9 +1,9 @@
-"""The input pipeline from a filelist to batches; read this module from top to bottom.
+"""The input pipeline: `build_dataset` chains its stages, from the order of samples to batches; read it top to bottom.
 
-    filelist -> sample order (epoch shuffle + rank shard) -> read -> JPEG + XML -> crops -> rebatch -> prefetch
+    filelist -> order (epoch shuffle + rank shard) -> read -> JPEG + XML -> crops -> rebatch -> prefetch
 
-Each stage is a function Dataset -> Dataset, so you can write out the chain and insert a stage of your own. The name
-scopes are the names of the stages in a trace.
+Each stage is a function Dataset -> Dataset, so you can write out the chain and insert a stage of your own. Packed crops
+and workers replace the stages up to the crops. The name scopes are the names of the stages in a trace.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""Effects on the process as a whole, each with its reason and its end; tests/util/test_process.py looks for others.
+"""Effects on the process as a whole, each with its reason; those of a `with` end with it.
 
-A command has a process of its own, and may do more to it.
+No other module has any, but those that tests/util/test_process.py names, and commands, whose process is their own.
 """
 
 import ctypes

@@ -22,8 +22,7 @@ from tests.support.targets import (
     targets_of,
 )
 from tfpipe.config import DataConfig, RandomResizedCrop
-from tfpipe.data.annotations.objects import TOLERANCE
-from tfpipe.data.annotations.voc import MIN_MAGNITUDE
+from tfpipe.data.annotations.objects import MIN_MAGNITUDE, TOLERANCE
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.crops import MAX_CROPS, OBJECT_COVERED, Targets, choose_windows, crop_seeds
 

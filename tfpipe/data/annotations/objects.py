@@ -14,6 +14,10 @@ import numpy as np
 MAX_BYTES = 1_000_000
 # How far beyond 1 a relative edge may reach: rounding makes 1.0000001 of 1.
 TOLERANCE = 0.01
+# Exclusive upper bound of all numbers, in pixels: no image is so large.
+MAX_EDGE_PX = 1e9
+# Smaller numbers count as 0: divided by an image's size they may be denormal, which TensorFlow's threads take as 0.
+MIN_MAGNITUDE = 1e-20
 NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"
 IS_NUMBER = re.compile(NUMBER, re.ASCII).fullmatch
 

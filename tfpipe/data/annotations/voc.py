@@ -8,14 +8,10 @@ import re
 
 from lxml import etree
 
-from tfpipe.data.annotations.objects import IS_NUMBER, Objects, are_relative, composed_form
+from tfpipe.data.annotations.objects import IS_NUMBER, MAX_EDGE_PX, MIN_MAGNITUDE, Objects, are_relative, composed_form
 
 EDGES = ("ymin", "xmin", "ymax", "xmax")
 SIDES = ("height", "width")
-# Exclusive upper bound of all numbers, in pixels: no image is so large.
-MAX_EDGE_PX = 1e9
-# Smaller numbers count as 0: divided by an image's size they may be denormal, which TensorFlow's threads take as 0.
-MIN_MAGNITUDE = 1e-20
 # XML's white space, which is less than Python's.
 BLANK = " \t\r\n"
 # A text whose declaration can be read as ASCII is not in UTF-16; .NET writes such declarations into UTF-8 files.

@@ -1,12 +1,12 @@
-"""The stored catalog: columns of a data set's images in files that all processes of a host map into memory.
+"""Stored tables: columns of a data set's images in files that all processes of a host map into memory.
 
-A stored table is a folder with an .npy file for each column, and about.json: plain values, what the table was made from
+All ranks call `TableStore.table`, which maps a table, or has it made and stored. It is a folder with an .npy file for
+each column, which TensorFlow takes without a copy, and about.json: plain values, what the table was made from
 (util/made_from.py; files count by size and time of change), and checksums, by which a damaged table is found and made
-again. NumPy maps an .npy file as an array that starts at a multiple of 64 bytes, which TensorFlow takes without a copy.
-Buffers of Arrow start at multiples of 8, and importing pyarrow costs each start an eighth of a second.
+again. Arrow's buffers would need a copy, and importing pyarrow costs each start an eighth of a second.
 
-Tables of `train.txt` are in the folder `train.catalog` next to it or in `data.index`, as its index is, or, if that
-cannot be written, in the folder for temporary files (TMPDIR) of each host. A table's name ends with a hash of
+Tables of `train.txt` are in the folder `train.catalog` next to it or, a hash added to its name, in `data.index`, or,
+if that cannot be written, in the folder for temporary files (TMPDIR) of each host. A table's name ends with a hash of
 everything that it is made from, so that none is replaced while it is mapped.
 """
 

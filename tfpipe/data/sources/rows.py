@@ -1,4 +1,4 @@
-"""Labels and boxes as tables, archives and tar shards state them, by name."""
+"""Images with the labels and boxes that a source's files state, classes still as texts; formats and units of boxes."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tfpipe.data.annotations.cleaning import sizes_of
-from tfpipe.data.annotations.objects import TOLERANCE
+from tfpipe.data.annotations.objects import MAX_EDGE_PX, TOLERANCE
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, paths_table, table_paths
 from tfpipe.data.catalog.types import TextColumn
@@ -22,8 +22,6 @@ Unit = Literal["auto", "relative", "pixels"]
 
 # Images whose sizes are read by one call, and the calls at once: they wait for storage.
 SIZES_TOGETHER, SIZE_CALLS = 64, 16
-# No image is so large; NaN and infinity are not below it either.
-MOST_PIXELS = 1e9
 # Labels that are whole numbers, as labels.label_text writes them.
 NUMBER = re.compile(r"0|[1-9]\d{0,99}", re.ASCII)
 
@@ -233,7 +231,7 @@ def is_box(value: Any) -> bool:
     if not isinstance(value, list) or len(value) != 4:
         return False
     return all(
-        isinstance(edge, int | float) and not isinstance(edge, bool) and abs(edge) < MOST_PIXELS for edge in value
+        isinstance(edge, int | float) and not isinstance(edge, bool) and abs(edge) < MAX_EDGE_PX for edge in value
     )
 
 

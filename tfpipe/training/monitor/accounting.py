@@ -1,4 +1,4 @@
-"""Accounting on every rank, of intervals and of samples: always on, at less than one percent of the throughput."""
+"""Callbacks that sum up all ranks' steps by interval, and samples by epoch; they cost less than one percent."""
 
 import logging
 import os
