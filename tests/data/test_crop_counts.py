@@ -177,6 +177,14 @@ def test_the_rest_of_a_test_pass_is_counted_by_rank(size: int) -> None:
         assert crops_left(split, Stream.start(size).moved(rank, Cursor.after(mine[-1]))) == 0
 
 
+def test_the_rest_of_a_test_pass_is_not_known_if_it_has_an_xml_of_other_ranks() -> None:
+    """Other numbers of ranks deal the rest anew: a rank whose share has no XML may get one."""
+    catalog = replace(catalog_of([LABEL] * 4, split="test"), annotated=np.array([True, False, True, False]))
+    split = FileSplit(data_config(test_crop="boxes"), catalog, World(1, 2))
+    assert crops_left(split, Stream.start(2)) == own_crops(split) == 2
+    assert crops_left(split, Stream.start(1).moved(0, Cursor(1, 0)).over(2)) is None
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_a_share_that_never_gives_a_crop_is_refused(tmp_path: Path, known: bool) -> None:
     texts = [annotation(("n02", BOX)) if number % 2 == 0 else annotation(("cow", BOX)) for number in range(6)]

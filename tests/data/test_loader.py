@@ -12,6 +12,7 @@ import time
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.configs import changed
 from tests.support.gathers import Gather, on_all
 from tests.support.sample import SampleData
 from tfpipe import ConfigError, Loader, TfpipeError, World, build_dataset, load_config
@@ -560,3 +562,44 @@ def test_class_folders_without_xmls_have_a_length(sample: SampleData, tmp_path: 
     with Loader(config, "test") as loader:
         assert len(loader) == len(list(loader)) == 3
     assert int(build_dataset(config, "test").cardinality()) == 3
+
+
+def test_a_dataset_has_the_length_of_a_whole_pass_or_none(config: Config) -> None:
+    """A state of less than a batch of all ranks is one, too."""
+    with Loader(config, "test", World()) as first:
+        next(iter(first))
+        state = first.state_dict()
+    with Loader(config, "test", World(0, 2)) as loader:
+        whole = int(loader.dataset().cardinality())
+        assert whole == len(list(loader.dataset())) == len(loader)
+        loader.load_state_dict(state)
+        assert loader.step == 0
+        data = loader.dataset()
+        assert int(data.cardinality()) == tf.data.UNKNOWN_CARDINALITY
+        assert len(list(data)) < whole == len(list(data))
+
+
+def test_a_test_pass_goes_on_with_the_same_crops_alone(config: Config) -> None:
+    states = {}
+    for crop in ("center", "full"):
+        with Loader(changed(config, test_crop=crop), "test", World()) as loader:
+            next(iter(loader))
+            states[crop] = loader.state_dict()
+            if crop == "full":
+                with pytest.raises(ConfigError, match=r"data\.test_crop: .*then, .*now"):
+                    loader.load_state_dict(states["center"])
+            loader.load_state_dict(states[crop])
+
+
+@pytest.mark.parametrize("move", ["close", "load"])
+def test_an_interrupted_move_leaves_a_loader_that_goes_on(
+    config: Config, monkeypatch: pytest.MonkeyPatch, move: str
+) -> None:
+    with Loader(config, world=World(), positions=True) as loader:
+        expected = take(loader, 2)
+    with Loader(config, world=World(), positions=True) as loader:
+        first, state = take(loader, 1), loader.state_dict()
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(loader._delivery, "confirm_dropped", Mock(side_effect=KeyboardInterrupt))
+            loader.close() if move == "close" else loader.load_state_dict(state)
+        assert first + take(loader, 1) == expected

@@ -204,3 +204,30 @@ def test_what_has_one_size_refuses_several(config: Config, sample: SampleData, t
         message = r"data\.batch_size \[\[0, 16\], \[2, 8\]\] on 1 rank then, \[\[0, 16\], \[2, 4\]\] on 1 now"
         with pytest.raises(ConfigError, match=message):
             loader.load_state_dict(state)
+
+
+@pytest.mark.parametrize(("steps", "sizes"), [(None, (2, 1)), (3, (1, 2))], ids=str)
+def test_sizes_that_change_leave_a_state_whole_on_other_ranks(
+    config: Config, steps: int | None, sizes: tuple[int, ...]
+) -> None:
+    """Steps are rounded in each epoch, or set, so that batches say nothing of crops."""
+    config = changed(config, batch_size=7)
+    state: dict[str, Any] | None = None
+    for size in sizes:
+        gather = Gather(size)
+        loaders = [
+            Loader(config, world=World(rank, size), gather=gather.of(rank), steps_per_epoch=steps)
+            for rank in range(size)
+        ]
+        for loader in loaders:
+            if state is not None:
+                loader.load_state_dict(state)
+            epoch, done = loader.schedule.locate(loader.step)
+            for _ in range(loader.schedule.phase(epoch).steps - done + 2):
+                next(loader)
+        state = on_all(Loader.state_dict, loaders)[0]
+        for loader in loaders:
+            loader.close()
+    with Loader(config, world=World(), steps_per_epoch=steps) as last:
+        last.load_state_dict(state)
+        next(last)

@@ -14,6 +14,7 @@ from tests.support.commands import WARM, finish, run, start_ranks
 from tests.support.sample import SampleData
 from tfpipe import Config, ConfigError, World, load_config
 from tfpipe.data.batch import Batch
+from tfpipe.interop.jax import _prepare
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +92,15 @@ def test_a_sharded_pass_that_is_resumed_has_the_batches_that_are_left(config: Co
     with tfpipe.jax.Loader(config, "test", sharding=sharding) as resumed:
         resumed.load_state_dict(state)
         assert len(list(resumed)) == len(resumed) - 2 > 0
+
+
+@pytest.mark.parametrize(("kind", "filler"), [(np.int32, -1), (np.float32, -1), (np.uint8, 255)])
+def test_what_fills_a_batch_up_is_no_label(kind: type, filler: int) -> None:
+    """Of classes, of numbers or several classes, and of masks."""
+    batch = Batch((tf.ones([2, 4, 4, 3], tf.uint8), tf.ones([2, 4], kind), tf.ones([2])), tf.zeros([2, 2], tf.int64))
+    images, labels, weights = map(np.asarray, _prepare(jax.devices()[0], 3, batch).data)
+    assert images.any(axis=(1, 2, 3)).tolist() == [True, True, False] and weights.tolist() == [1, 1, 0]
+    assert labels.tolist() == [[1] * 4, [1] * 4, [filler] * 4]
 
 
 @pytest.mark.full("two processes; the loop in JAX has them too")

@@ -106,6 +106,18 @@ def test_fit_with_steps_of_its_own_goes_through_a_repeated_dataset(config: Path)
         assert counts == [4] * 5 and loader.step >= 20
 
 
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_repeated_dataset_gives_each_batch_once_whatever_the_state_counts(config: Path, at_once: int) -> None:
+    """5 batches of an epoch are no multiple of 4 steps: the next epoch begins before the last batches are counted."""
+    model = keras.Sequential([keras.layers.Rescaling(1 / 255), keras.layers.Flatten(), keras.layers.Dense(8)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss, steps_per_execution=at_once)
+    with tfpipe.Loader(load_config(config), steps_per_epoch=5) as loader:
+        how = {"epochs": 3, "steps_per_epoch": 4, "shuffle": False, "verbose": 0}
+        model.fit(loader.dataset().repeat(), callbacks=[tfpipe.keras.Commit(loader)], **how)
+        assert loader.used == loader.step == 12
+
+
 def test_fit_takes_views_without_labels(config: Path) -> None:
     class Alike(keras.Model):
         def __init__(self) -> None:

@@ -55,6 +55,7 @@ def data_contract(split: Split) -> dict[str, Any]:
         "data.resize": split.config.stored_resize,
         **split.config.stored_exif,
         **split.config.stored_where(catalog.split),
+        **({"data.test_crop": split.config.crop_for("test")} if catalog.split == "test" else {}),
     }
 
 

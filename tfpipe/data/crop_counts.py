@@ -78,7 +78,8 @@ def crops_left(split: Split, rest: Stream) -> int | None:
     if own_crops(split) is None:
         return None
     visits = split.visits(rest, rest.count(split.world.rank, split.order.count))
-    return int(np.maximum(most_crops(split, visits.item) - visits.first_crop, 0).sum())
+    most = most_crops(split, visits.item)
+    return None if (most == UNKNOWN).any() else int(np.maximum(most - visits.first_crop, 0).sum())
 
 
 def crops_of_a_pass(split: Split) -> int | None:

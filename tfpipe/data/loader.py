@@ -4,7 +4,6 @@ import inspect
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -14,7 +13,7 @@ from tfpipe.data.batch import Batch, with_extras
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.contract import check_ranks, contract_differences, data_contract
 from tfpipe.data.crop_counts import CropCount, check_share, crops_left, crops_of_a_pass, crops_of_a_sample
-from tfpipe.data.delivery.delivery import UNKNOWN, BatchTimeoutError, Bounds, Delivery, HandOut, Moves, Pass
+from tfpipe.data.delivery.delivery import UNKNOWN, BatchTimeoutError, Bounds, Delivery, HandOut, Moves, Pass, epochs
 from tfpipe.data.delivery.lengths import Lengths
 from tfpipe.data.delivery.opening import Opener, as_dataset
 from tfpipe.data.delivery.taker import ON_DEVICE, on_device
@@ -224,8 +223,10 @@ class Loader(HandOut):
         if self.split == "train":
             steps = {phase.steps for phase in self.schedule.phases}
             length = steps.pop() if len(steps) == 1 else None
-            return as_dataset(lambda: islice(self.this_pass(), self.steps_per_epoch), spec, length)
-        exact = self.config.data.on_error == "raise" and not self.step
+            return as_dataset(
+                epochs(self._delivery, self._take, self._begin, lambda: self.steps_per_epoch), spec, length
+            )
+        exact = self.config.data.on_error == "raise" and self._progress.at.stream is self._progress.start
         return as_dataset(self.this_pass, spec, self._next_pass if exact else None)
 
     def _begin(self) -> Position:
@@ -315,7 +316,7 @@ class Loader(HandOut):
         """
         loaded, data, size = LoaderState.from_dict(state), self.data.config, self.world.size
         loaded.check(self.split, size, data, contract_differences(dict(loaded.contract), data_contract(self.data)))
-        loaded.check_counts(*crops_of_a_sample(self.data), crops_of_a_pass(self.data))
+        loaded.check_counts(*crops_of_a_sample(self.data), crops_of_a_pass(self.data), has_phases=data.has_phases)
         if loaded.ended:
             self.restart()
             return
@@ -370,7 +371,10 @@ class Loader(HandOut):
         as far as they were looked for (every 1,000 batches, and by `dropped`), since the stream began.
         """
         data, taker = self.data.config, self._delivery.taker
-        size = self.schedule.phase_after(self.step)[0].batch_size if data.has_phases else data.batch_size
+        # The schedule may take a collective, and a thread of one rank may ask.
+        schedule = vars(self._lengths).get("schedule")
+        (_, size), *_ = by_epoch(data.batch_size)
+        size = schedule.phase_after(self.step)[0].batch_size if schedule else size
         counts = {"images": self._progress.at.given.crops, "left_out": self._delivery.dropped.count}
         iterator = None if taker is None else taker.batches.iterator
         return {**self.meter.stats(size, iterator, stage_names(self.data)), **counts}

@@ -15,6 +15,7 @@ except ImportError as error:
 import numpy as np
 import tensorflow as tf
 
+from tfpipe.data.annotations.masks import VOID
 from tfpipe.data.batch import Batch
 from tfpipe.data.crop_counts import own_crops
 from tfpipe.data.delivery.taker import Prepare
@@ -113,7 +114,10 @@ def _prepare(place: Place, rows: int | None, batch: Batch) -> ReadyBatch:
     """Puts the arrays of a batch on their devices, filled up to `rows` rows."""
     data = tf.nest.map_structure(_array, batch.data)
     if rows is not None and (missing := rows - len(batch.positions)):
-        data = tf.nest.map_structure(lambda part: _fill(part, missing), data)
+        parts = data if isinstance(data, tuple) else (data,)
+        fill = [partial(_fill, count=missing, is_label=number == 1) for number in range(len(parts))]
+        filled = tuple(map(tf.nest.map_structure, fill, parts))
+        data = filled if isinstance(data, tuple) else filled[0]
     if isinstance(place, jax.sharding.Sharding):
         put = partial(jax.make_array_from_process_local_data, place)
     else:
@@ -128,9 +132,12 @@ def _array(part: tf.Tensor) -> np.ndarray:
     return np.array([text.decode() for text in array.tolist()], str) if array.dtype == object else array
 
 
-def _fill(array: np.ndarray, count: int) -> np.ndarray:
-    """Returns `array` with `count` more rows: NO_LABEL if they are of whole numbers with a sign, otherwise zeros."""
-    value = NO_LABEL if np.issubdtype(array.dtype, np.signedinteger) else 0
+def _fill(array: np.ndarray, count: int, is_label: bool = False) -> np.ndarray:
+    """Returns `array` with more rows: whole numbers with a sign and labels are NO_LABEL, masks VOID, others 0."""
+    if is_label and array.dtype == np.uint8:
+        value = VOID
+    else:
+        value = NO_LABEL if array.dtype.kind in ("if" if is_label else "i") else 0
     if array.dtype.kind == "U":
         return np.concatenate([array, np.full(count, "")])
     return np.concatenate([array, np.full_like(array, value, shape=(count, *array.shape[1:]))])

@@ -1,7 +1,7 @@
-"""Hands out a rank's batches: each counts when it is handed out, in one act that no exception splits.
+"""A Loader's position, and the pipeline that is open there; `Pass` iterates over the batches of an epoch or a pass.
 
-A batch stays in its source until the position has passed it. So what a signal handler raises, e.g. KeyboardInterrupt,
-leaves the position, and the batch for the next call. This module knows no TensorFlow.
+A batch counts once it is handed out, and stays in its source until the position has passed it. So what a signal handler
+raises, e.g. KeyboardInterrupt, leaves the position, and the batch for the next call. This module knows no TensorFlow.
 """
 
 import math
@@ -9,6 +9,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tfpipe.data.order.progress import Position, Progress
@@ -146,9 +147,9 @@ class Delivery:
         """
         self.cancel()
         with self.lock:
+            self.release()  # first: what interrupts the rest would leave a pipeline that gives nothing
             self.confirm_dropped()
             self.dropped.discard_unconfirmed()
-            self.release()
             yield
 
     def confirm_dropped(self) -> None:
@@ -245,3 +246,24 @@ class Pass(HandOut):
         if self._bounds.length is None:
             raise TypeError(UNKNOWN)
         return self._bounds.length
+
+
+def epochs(
+    delivery: Delivery, take: Callable[[Moves], Any], begin: Callable[[], Position], steps: Callable[[], int]
+) -> Callable[[], Iterator[Any]]:
+    """Returns a function that gives the batches of an epoch, `steps()`, from the position that `begin` goes to.
+
+    After an epoch of which all were given it gives the next ones: a repeated dataset asks for them while Keras has the
+    last, which the state does not count yet.
+    """
+    ends: list[tuple[int, int]] = []
+
+    def begin_next() -> Position:
+        at = delivery.progress.at
+        return at if ends == [(at.moves, at.given.step)] else begin()
+
+    def batches() -> Iterator[Any]:
+        yield from islice(Pass(delivery, take, Bounds(begin_next, ends_with_moves=True)), steps())
+        ends[:] = [(delivery.progress.at.moves, delivery.progress.at.given.step)]
+
+    return batches

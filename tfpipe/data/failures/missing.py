@@ -107,7 +107,7 @@ class DroppedLog:
         Raises TfpipeError as `check` does.
         """
         if self._looks:
-            self._batches[number] = positions
+            self._batches[number] = positions.copy()  # the user's own may change
             if len(self._batches) >= LOOK_EVERY:
                 self.find_dropped()
         if self._unchecked:

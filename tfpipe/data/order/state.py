@@ -105,7 +105,7 @@ class LoaderState:
         if different:
             raise ConfigError("\n  ".join(["the state belongs to other data:", *different]))
 
-    def check_counts(self, least: int | None, most: int | None, whole: int | None) -> None:
+    def check_counts(self, least: int | None, most: int | None, whole: int | None, *, has_phases: bool = False) -> None:
         """Checks that frontiers, batches and `ended` belong to the number of crops.
 
         A sample gives `least` to `most` crops, a pass over test data `whole`, if known. Raises ConfigError otherwise.
@@ -116,8 +116,9 @@ class LoaderState:
             between = f"at least {low}" if most is None else f"{low} to {most * after + begun}"
             raise _damage(f"crops is {crops}, and before its frontiers and pending positions are {between}")
         done = sum(self.batches)
-        if len(self.batch_size) == 1:
-            # Other numbers of ranks have rounded the batches down, and the last batches of test data are smaller.
+        if len(self.batch_size) == 1 and not has_phases:
+            # Other numbers of ranks have rounded the batches down, with phases in each epoch; the last batches of test
+            # data are smaller.
             rows = self.batch_size[0][1]
             low = rows * done if self.split == "train" else 0
             if not low <= crops < rows * (done + size):
