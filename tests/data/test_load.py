@@ -322,8 +322,9 @@ def test_a_streamed_dataset_is_refused() -> None:
     import datasets
 
     data = datasets.Dataset.from_dict({"a": [1]}).to_iterable_dataset()
-    with pytest.raises(ConfigError, match="load the dataset without streaming=True"):
-        tfpipe.load(data, world=World())
+    for streamed in (data, datasets.IterableDatasetDict({"train": data})):
+        with pytest.raises(ConfigError, match="load the dataset without streaming=True"):
+            tfpipe.load(streamed, world=World())
 
 
 def test_a_path_that_is_no_data_is_answered_with_what_was_found(root: Path, tmp_path: Path) -> None:

@@ -110,6 +110,11 @@ class Columns(Section):
     width and height or, without these, the image's own. "auto": relative if no number of the table, or of an image's
     .json, is above 1.01, else pixels; boxes in both units are refused."""
 
+    @property
+    def of_paths(self) -> tuple[str, ...]:
+        """The columns that may have the paths of images; the first one of texts has them."""
+        return self.path, f"{self.bytes}.path", self.bytes
+
 
 class SourceConfig(Section):
     """Data that is not named by filelists."""

@@ -2,7 +2,7 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
 from pathlib import Path
@@ -190,7 +190,7 @@ def select_split(paths: FileList, trees: Sequence[str], split: str, rule: Folder
         if use.split == ("test" if rule.role == "test" else "train"):
             names_in[tree].append(place.names)
     is_labelled = {*rule.labelled} >= {use.split for use in uses if use.split is not None}
-    at = -1 if is_labelled else min((class_level(names, rule.level) for names in names_in.values()), default=0)
+    at = -1 if is_labelled else _level_of(names_in, rule)
     classes = [place.names[at] if -len(place.names) <= at < len(place.names) else None for place in places]
     counts, kept = np.bincount(paths.folder, minlength=len(places)).tolist(), list[bool]()
     if split == "train" and rule.classes is not None:
@@ -201,6 +201,21 @@ def select_split(paths: FileList, trees: Sequence[str], split: str, rule: Folder
         if reason:
             ledger.add(reason, paths[int(np.argmax(paths.folder == folder))], counts[folder])
     return SplitSelection(np.array(kept, bool)[paths.folder], [name or "" for name in classes], ledger)
+
+
+def _level_of(names_in: Mapping[str, list[tuple[str, ...]]], rule: FolderRule) -> int:
+    """Returns the index of the class in the names of folders, by their tree; raises ConfigError if trees differ."""
+    levels = {tree: class_level(names, rule.level) for tree, names in names_in.items()}
+    if not levels:
+        return 0
+    low, high = min(levels, key=levels.__getitem__), max(levels, key=levels.__getitem__)
+    if levels[low] != levels[high]:
+        raise ConfigError(
+            f"the classes of {low} seem to be its folders of level {levels[low] + 1}, e.g. "
+            f"{'/'.join(names_in[low][0])}, and those of {high} of level {levels[high] + 1}, e.g. "
+            f"{'/'.join(names_in[high][0])}: set data.class_level, e.g. -1 for each image's own folder"
+        )
+    return levels[low]
 
 
 def _why_no_class(name: str | None, rule: FolderRule) -> str:

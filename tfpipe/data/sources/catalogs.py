@@ -23,6 +23,8 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.rows import NUMBER, Rows, Texts
 from tfpipe.errors import ConfigError, counted
 
+# Labels that say of each class whether an image has it, as a table's numbers and truth values are written.
+HOT = (["0", "1"], ["false", "true"])
 # More classes than these, and than half of the labels, are those of a column of ids; so are more than MAX_IDS.
 MANY_IDS, MAX_IDS = 2000, 1_000_000
 NEGATIVE = re.compile(r"-[1-9]\d{0,99}", re.ASCII)
@@ -46,6 +48,8 @@ def catalog_of(
         classed[unnamed] = labels[rows.box_images[unnamed]]
     sizes = np.ones((len(rows.names), 2), np.float32) if rows.sizes is None else np.maximum(rows.sizes, 1)
     _check_edges(rows, place)
+    if config.targets.kind == "labels":
+        _check_names(rows, place)
     objects, ledger = ImageObjects(rows.box_images, rows.boxes, classed), rows.ledger
     if config.targets.kind not in UNCLASSED:
         for reason, which in left_out(objects, labels, sizes).items():
@@ -72,6 +76,20 @@ def _check_edges(rows: Rows, place: str) -> None:
             f"{place}: {len(swapped)} of {len(rows.boxes)} boxes have an edge beyond the opposite one, e.g. "
             f"{rows.boxes[first].tolist()} (ymin, xmin, ymax, xmax) of {rows.origin(int(rows.box_images[first]))}, as "
             'boxes of another format: set data.source.columns.box_format, e.g. to "xywh", or correct them'
+        )
+
+
+def _check_names(rows: Rows, place: str) -> None:
+    """Raises ConfigError if the labels of each image are a 0 or 1 for each class: a list of labels names classes."""
+    counts = np.bincount(rows.box_images, minlength=len(rows.names))
+    if not counts.size or counts.min() != counts.max() or rows.box_labels.distinct() not in HOT:
+        return
+    numbers = np.sort(rows.box_labels.numbers.reshape(len(counts), -1), axis=1)
+    if (numbers[:, 1:] == numbers[:, :-1]).any() and (rows.boxes == WHOLE_IMAGE).all():
+        raise ConfigError(
+            f"{place}: each list of labels has {counted(int(counts[0]), 'number')}, 0 or 1, e.g. that of "
+            f"{rows.origin(0)}, as for each class whether an image has it; accepted: lists of the names or numbers of "
+            'the classes that it has, or for rows of numbers data.targets "number"'
         )
 
 

@@ -324,3 +324,14 @@ def test_odd_names_and_other_members(tmp_path: Path, form: int) -> None:
         ".me (1, e.g. a/z/read.me)",
         "archives of no images by their names (1, e.g. ILSVRC2012_devkit_t12.tar.gz)",
     }
+
+
+def test_archives_whose_classes_lie_at_other_levels_are_refused(tmp_path: Path) -> None:
+    """As one that was made of a folder, and one from within another: the first one's folder is no class."""
+    names = {"flowers/rose/1.jpg": "one", "flowers/tulip/2.jpg": "one", "rose/3.jpg": "two", "tulip/4.jpg": "two"}
+    for part in ("one", "two"):
+        members = {name: sample.file for (name, of), sample in zip(names.items(), SAMPLES, strict=False) if of == part}
+        write_zip(tmp_path / f"{part}.zip", members)
+    with pytest.raises(ConfigError, match=r"of two/ .* level 1, .* of one/ of level 2, .*flowers/.*data\.class_level"):
+        split_of(tmp_path)
+    assert split_of(tmp_path, class_level=-1).catalog.classes == ("rose", "tulip")

@@ -309,3 +309,12 @@ def test_a_column_has_the_type_of_its_values(values: list[Any], column: np.ndarr
 def test_values_of_two_kinds_are_refused(values: list[Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(problem)):
         json_column(values, "age", lambda item: f"image {item}")
+
+
+def test_a_dot_names_a_key_within_another_as_in_tables(tmp_path: Path) -> None:
+    note = {"objects": {"bbox": [[0, 0, 0.5, 0.5]], "names": ["b"]}, "meta": {"class": "a"}, "a.b": 1}
+    write(tmp_path / "t.tar", x__jpg=SAMPLES[0].file, x__json=json.dumps(note).encode())
+    columns = {"boxes": "objects.bbox", "box_labels": "objects.names", "label": "meta.class"}
+    catalog = catalog_of(tmp_path, source={"columns": columns})
+    assert catalog.annotated.all() and catalog.boxes.boxes.tolist() == [[0, 0, 0.5, 0.5]]
+    assert catalog.classes == ("a",)

@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.images import encoded, picture
 from tfpipe import World
@@ -273,3 +275,65 @@ def test_a_float_that_stands_for_several_numbers_is_named(tmp_path: Path, value:
 def test_numbers_of_any_type_are_class_numbers(tmp_path: Path, kind: pa.DataType) -> None:
     rows = {"path": list("abc"), "label": pa.array([2, 0, 1]).cast(kind)}
     assert catalog_of(write(tmp_path / "t.parquet", rows)).labels.tolist() == [2, 0, 1]
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 1), min_size=3, max_size=3), min_size=1, max_size=5),
+    st.sampled_from(["int64", "float32", "bool", "string"]),
+)
+def test_a_row_of_zeros_and_ones_names_no_classes(
+    tmp_path_factory: pytest.TempPathFactory, hot: list[list[int]], kind: str
+) -> None:
+    """As scikit-learn's MultiLabelBinarizer writes labels: read as names they would be classes 0 and 1."""
+    numbers = np.array(hot).astype(kind if kind != "string" else str).tolist()
+    rows = {"path": [f"{number}.jpg" for number in range(len(hot))], "label": numbers}
+    path = write(tmp_path_factory.mktemp("hot") / "t.parquet", rows)
+    if len({*np.ravel(hot)}) == 2:
+        with pytest.raises(ConfigError, match=r"each list of labels has 3 numbers, 0 or 1, .* accepted: lists of the"):
+            catalog_of(path, targets="labels", classes=["0", "1", "2"])
+    if kind in ("int64", "float32"):
+        assert len(catalog_of(path, targets="number", annotations="none")) == len(hot)
+    sets = {"path": ["a.jpg", "b.jpg", "c.jpg"], "label": [[0, 1], [1, 0], [0, 1]]}
+    catalog = catalog_of(write(path, sets), targets="labels", classes=["0", "1", "2"])
+    assert np.bincount(catalog.boxes.labels).tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("keys", [{"targets": "labels"}, {"share": 0.5}], ids=str)
+def test_rows_of_one_image_state_the_same_labels(tmp_path: Path, keys: dict[str, Any]) -> None:
+    """One row a label would say that an image lacks the others, and its rows may be of both splits."""
+    source = {"test_share": keys["share"]} if "share" in keys else {}
+    data = {name: value for name, value in keys.items() if name != "share"}
+    rows = [("a.jpg", "beach"), ("b.jpg", "dog"), ("a.jpg", "beach"), ("c.jpg", "beach"), ("d.jpg", "dog")]
+    for last, said in (
+        (("b.jpg", "dog"), ""),
+        (("a.jpg", "dog"), r"row 5 of .*, a\.jpg has other labels than row 0 of"),
+    ):
+        names, labels = map(list, zip(*rows, last, strict=True))
+        path = write(tmp_path / "t.parquet", {"path": names, "label": labels})
+        about = {"kind": "table", "path": str(path), **source}
+        config = make_config({"data": {"source": about, "crop": "full", "test_crop": "full", **data}}).data
+        if said:
+            with pytest.raises(ConfigError, match=said):
+                load_split(config, "train", World())
+        else:
+            assert len(load_split(config, "train", World()).catalog) > 0
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_tables_with_a_row_a_box_stand_beside_no_others(tmp_path: Path, turned: bool) -> None:
+    edges = "xmin,ymin,xmax,ymax"
+    texts = [f"path,label,{edges}\na.jpg,x,0,0,.5,.5\n", "path,label\nb.jpg,y\n"]
+    for number, text in enumerate(reversed(texts) if turned else texts):
+        (tmp_path / f"train_{number}.csv").write_text(text)
+    with pytest.raises(ConfigError, match=r"train_0\.csv and .*train_1\.csv: one has a row a box"):
+        catalog_of(tmp_path)
+
+
+def test_a_row_of_bytes_has_the_box_of_its_columns(tmp_path: Path) -> None:
+    """Each row is an image of its own, also if names are the same."""
+    edges = {"xmin": [0.0, 0.25, None], "ymin": [0.0, 0.0, None], "xmax": [0.5, 1.0, None], "ymax": [0.5, 1.0, None]}
+    rows = {"image": [{"bytes": FILE, "path": "a.jpg"}] * 3, "label": ["x", "y", "x"], **edges}
+    catalog = catalog_of(write(tmp_path / "t.parquet", rows))
+    assert catalog.annotated.tolist() == [True, True, False] and [*catalog.labels] == [0, 1, 0]
+    assert catalog.boxes.images.tolist() == [0, 1, 2]
+    assert catalog.boxes.boxes.tolist() == [[0, 0, 0.5, 0.5], [0, 0.25, 1, 1], [0, 0, 1, 1]]

@@ -2,7 +2,11 @@
 
 import logging
 import os
+import threading
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,9 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.flaky import fail_once
+from tests.support.gathers import Gather, on_all
 from tests.support.routes import samples, write_arrow, write_parquet
 from tfpipe import World
 from tfpipe.config import DataConfig, make_config
+from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.sources.tables import contents as module
 from tfpipe.data.sources.tables.contents import locate
@@ -53,6 +59,38 @@ def test_what_is_encoded_is_copied_once(tmp_path: Path) -> None:
     write_parquet(tables[0], SAMPLES[::-1])
     assert contents(tables[:1], data_of()) == FILES[::-1]
     assert len(list(tmp_path.glob("a.catalog/images-*"))) == 1, "copies of earlier tables are removed"
+
+
+@dataclass(frozen=True)
+class Rank(World):
+    """A rank that is a thread, of two on each host."""
+
+    of_all: Any = None
+
+    def gather(self, value: Any) -> list[Any]:
+        return self.of_all(value)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_hosts_copy_to_disks_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
+    """Each host has a copy of each table, that some of its ranks make; one that all hosts see is made once."""
+    tables = [
+        write_parquet(tmp_path / f"{number}.parquet", SAMPLES[8 * number : 8 * number + 8]) for number in range(3)
+    ]
+    gather, here = Gather(4), threading.local()
+    disks = [tmp_path / f"disk{0 if shared else host}" for host in range(2)]
+    exists = lambda path: str(here.disk) in path and os.path.isfile(path)  # noqa: E731
+    monkeypatch.setattr(module, "os", SimpleNamespace(path=SimpleNamespace(exists=exists)))
+
+    def one(rank: int) -> Shards:
+        here.disk = disks[rank // 2]
+        world = Rank(rank, 4, "mpi", rank % 2, 2, of_all=gather.of(rank))
+        return locate(tables, "image", data_of(index=str(here.disk)), world)
+
+    for rank, shards in enumerate(on_all(one, range(4))):
+        assert all(str(disks[rank // 2]) in path for path in shards.paths)
+        assert [shards.contents(record) for record in range(24)] == FILES
+    assert [len(list(disk.rglob("images-*"))) for disk in {*disks}] == [3] * len({*disks})
 
 
 @pytest.mark.parametrize("name", ["bytes_of", "open_arrow"])

@@ -239,15 +239,21 @@ def test_a_column_tells_the_splits_of_a_file_and_of_data_in_memory(tmp_path: Pat
         split_of(path, {"part": {"train": ["train", "val"], "test": ["val", "train"]}})
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from(["train", "val", "no"])), min_size=1, max_size=8))
+@given(
+    st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from(["train", "val", "no"])), min_size=1, max_size=8),
+    st.sampled_from(["path", "image"]),
+    st.sampled_from(["", "./", " "]),
+)
 def test_an_image_with_rows_of_both_splits_is_refused(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], column: str, before: str
 ) -> None:
     """As a split at random of a table with a row a box gives them: training would see the test data."""
     rows = [("x", "train"), ("y", "val"), *rows]
     names, parts = map(list, zip(*rows, strict=True))
     edges = {edge: [1.0 if "min" in edge else 8.0] * len(rows) for edge in ("xmin", "ymin", "xmax", "ymax")}
-    columns = {"path": names, "label": ["x"] * len(rows), "width": [9] * len(rows), "height": [9] * len(rows), **edges}
+    # The same path may be written in several ways.
+    spelt = [f"{before if number % 2 else ''}{name}" for number, name in enumerate(names)]
+    columns = {column: spelt, "label": ["x"] * len(rows), "width": [9] * len(rows), "height": [9] * len(rows), **edges}
     path = write(tmp_path_factory.mktemp("both") / "t.csv", {**columns, "part": parts})
     used = {split: {name for name, part in rows if part == split} for split in ("train", "val")}
     where = {"part": {"train": "train", "test": "val"}}

@@ -26,7 +26,7 @@ from tfpipe.util.retry import retried
 
 SCAN_AGAIN = "what was stored of it was damaged: delete the folder *.catalog next to it or in data.index"
 # Version of the columns of a scan and of their values.
-FORM = 5
+FORM = 6
 # Scanning alternates between waiting for storage and running Python.
 THREADS = 8
 

@@ -241,14 +241,14 @@ def read_notes(file: IO[bytes], image: Member, notes: Mapping[str, Member], colu
 def _of_json(contents: bytes, columns: Columns, image: str) -> Notes:
     """Returns what a .json states about an image; raises ValueError, TypeError or AttributeError."""
     annotation = json.loads(contents)
-    label, size = annotation.get(columns.label), [1.0, 1.0]
+    label, size = _at(annotation, columns.label), [1.0, 1.0]
     extra = [_at(annotation, key) for key in columns.extra.values()]
     tags = list(map(label_text, label)) if isinstance(label, list) else None
     if tags is not None and None in tags:
         raise ValueError(f"received {json.dumps(label)[:80]}; accepted: a list of labels, none empty")
     text = label_text(label) if tags is None else None
-    boxes = as_edges(boxes_of(annotation.get(columns.boxes)), columns.box_format)
-    labels = list(map(label_text, annotation.get(columns.box_labels) or [])) or [None] * len(boxes)
+    boxes = as_edges(boxes_of(_at(annotation, columns.boxes)), columns.box_format)
+    labels = list(map(label_text, _at(annotation, columns.box_labels) or [])) or [None] * len(boxes)
     if in_pixels(boxes, columns.box_unit, lambda _: image):
         size = [float(annotation.get(side) or 0) for side in ("height", "width")]
     if tags is not None and not len(boxes):

@@ -1,6 +1,7 @@
 """A column of a table by its name, with errors that name the row of a value."""
 
 import json
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -124,6 +125,19 @@ def texts_of(column: Column) -> list[str | None] | None:
                 raise column.refuse(number, "texts, or bytes that are texts in UTF-8") from None
         return texts
     return column.values.to_pylist() if is_text(column.values.type) else None
+
+
+def paths_of(part: Part, name: str) -> list[str] | None:
+    """Returns the path in each row of a column, "" for none; None if there is no such column of texts."""
+    column = part.column(name)
+    texts = None if column is None else texts_of(column)
+    return None if texts is None else [path_form(text or "") for text in texts]
+
+
+def path_form(text: str) -> str:
+    """Returns a path as lists have it: without blanks around it, and without a dot for the folder that it is in."""
+    text = text.strip()
+    return re.sub(r"^(\./+)+", "", text) if text.startswith("./") else text
 
 
 def missing(part: Part, key: str, name: str) -> ConfigError:

@@ -1,7 +1,6 @@
 """Reads the columns of a table: names, labels and boxes of its images, but not the images' bytes."""
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from tfpipe.config.targets import OF_OBJECTS, UNCLASSED
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE
 from tfpipe.data.catalog.labels import label_text, name_form
 from tfpipe.data.sources.rows import NUMBER, Rows, Texts, as_edges, in_pixels
-from tfpipe.data.sources.tables.column import Column, Part, find, is_list, missing, texts_of
+from tfpipe.data.sources.tables.column import Column, Part, find, is_list, missing, path_form, paths_of
 from tfpipe.data.sources.tables.formats import read_table
 from tfpipe.data.sources.tables.further import one_kind, values_of
 from tfpipe.data.sources.tables.where import ALL_ROWS, Selection, names_of_texts, select_rows
@@ -56,16 +55,20 @@ def read_rows(
     for path in files:
         try:
             table = read(path, text_columns(columns, config), columns.bytes)
-            part = select_rows(Part(table, path, np.arange(len(table))), selection, ledger)
+            # Rows of bytes are images of their own, whatever their paths.
+            which = selection._replace(paths=()) if stored else selection
+            part = select_rows(Part(table, path, np.arange(len(table))), which, ledger)
             if not len(part.rows):
                 continue
             _check_names(table, columns, path)
-            forms.append(_has_edges(table) and not stored and find(table, columns.boxes) is None)
+            forms.append(_has_edges(table) and find(table, columns.boxes) is None)
+            if forms[-1] != forms[0]:
+                raise ConfigError(
+                    f"{files[0]} and {path}: one has a row a box ({', '.join(EDGES)}), the other does not"
+                )
             parts.append(_rows(part, columns, stored, config, forms[0]))
         except (ValueError, TypeError, NotImplementedError) as error:  # Arrow's errors are of these
             raise ConfigError(f"data.source: cannot use the columns of {path}: {error}") from error
-        if forms[-1] != forms[0]:
-            raise ConfigError(f"{files[0]} and {path}: one has a row a box ({', '.join(EDGES)}), the other does not")
     if not parts:
         leaves = f" that data.source.where leaves{selection.to_split}" if selection.wanted else ""
         left_out = f": not used are {', '.join(ledger.texts)}" if ledger else ""
@@ -73,7 +76,10 @@ def read_rows(
     if config.classes is None:
         _check_classes(parts, config.label_source == "object")
     rows = Rows.concat(one_kind(parts))._replace(left_out=ledger.counts if selection.counts else {})
-    rows = _merge_rows(rows) if forms[0] else rows
+    if forms[0]:
+        rows = _merge_rows(rows, np.arange(len(rows.names)) if stored else _first_rows(rows.names))
+    elif not stored and (config.targets.kind == "labels" or (config.source and config.source.test_share)):
+        _check_one_row(rows)
     try:
         pixels = in_pixels(rows.boxes, columns.box_unit, lambda box: rows.origin(int(rows.box_images[box])))
     except ValueError as error:
@@ -161,13 +167,12 @@ def _rows(part: Part, columns: Columns, stored: bool, config: DataConfig, row_a_
 def _names(part: Part, columns: Columns, stored: bool) -> list[str]:
     """Returns the path of each image, or a name if the table holds its bytes."""
     numbered = [f"{part.path.stem}:{row}" if stored else "" for row in part.rows.tolist()]
-    for name in (columns.path, f"{columns.bytes}.path", columns.bytes):
-        column = part.column(name)
-        texts = None if column is None else texts_of(column)
-        if column is None or texts is None:
+    for name in columns.of_paths:
+        column, paths = part.column(name), paths_of(part, name)
+        if column is None or paths is None:
             continue
-        _check_struct(part, columns, texts if name == columns.path else [])
-        names = [path_form(text or "") or number for text, number in zip(texts, numbered, strict=True)]
+        _check_struct(part, columns, paths if name == columns.path else [])
+        names = [path or number for path, number in zip(paths, numbered, strict=True)]
         for place, text in enumerate(names):
             if not text or "\n" in text:
                 raise column.refuse(place, "the path of an image, on one line")
@@ -177,19 +182,13 @@ def _names(part: Part, columns: Columns, stored: bool) -> list[str]:
     raise missing(part, "path", columns.path)
 
 
-def path_form(text: str) -> str:
-    """Returns a path as lists have it: without blanks around it, and without a dot for the folder that it is in."""
-    text = text.strip()
-    return re.sub(r"^(\./+)+", "", text) if text.startswith("./") else text
-
-
 def _check_struct(part: Part, columns: Columns, texts: Sequence[str | None]) -> None:
     """Raises ConfigError if the default column of paths names another file than the struct of images does."""
     others = find(part.table, f"{columns.bytes}.path")
     if others is None or columns.path != Columns.model_fields["path"].default:
         return
     for row, text, other in zip(part.rows, texts, others.to_pylist(), strict=False):
-        if text and other and not f"/{path_form(text)}".endswith(f"/{path_form(other).rpartition('/')[2]}"):
+        if text and other and not f"/{text}".endswith(f"/{path_form(other).rpartition('/')[2]}"):
             raise ConfigError(
                 f'row {row} of {part.path}: the column "{columns.path}" has {text}, and "{columns.bytes}.path" '
                 f"{other}: set data.source.columns.path to the one that counts"
@@ -350,17 +349,40 @@ def _check_no_lists(labels: Texts, column: Column) -> None:
                 )
 
 
-def _merge_rows(rows: Rows) -> Rows:
-    """Merges the rows of each image of a table with one row a box; a row without edges is an image without a box."""
-    numbers: dict[str, int] = {}
-    images = np.array([numbers.setdefault(name, len(numbers)) for name in rows.names], np.int64)
-    _, first = np.unique(images, return_index=True)
+def _first_rows(names: Sequence[str]) -> np.ndarray:
+    """Returns the first row of the name of each of n rows, int64 [n]."""
+    first: dict[str, int] = {}
+    return np.array([first.setdefault(name, row) for row, name in enumerate(names)], np.int64)
+
+
+def _check_one_row(rows: Rows) -> None:
+    """Raises ConfigError if rows of one image have other labels: none says that these are all, or which counts."""
+    firsts, starts = _first_rows(rows.names), np.searchsorted(rows.box_images, np.arange(len(rows.names) + 1))
+    for row in np.flatnonzero(firsts != np.arange(len(firsts))).tolist():
+        first = int(firsts[row])
+        one, other = (
+            (rows.labels.text(item), sorted(rows.box_labels.numbers[starts[item] : starts[item + 1]].tolist()))
+            for item in (row, first)
+        )
+        if one != other:
+            raise ConfigError(
+                f"{rows.origin(row)} has other labels than {rows.origin(first)}: write one row an image, with a list "
+                "of its labels if it has several"
+            )
+
+
+def _merge_rows(rows: Rows, firsts: np.ndarray) -> Rows:
+    """Merges the rows of each image of a table with one row a box, int64 [n]: the first one of each row's image.
+
+    A row without edges is an image without a box.
+    """
+    first, images = np.unique(firsts, return_inverse=True)
     stated = {"width or height": rows.sizes, "weight": rows.weights, **rows.more}
     for name, values in stated.items():
-        same = None if values is None else _equal(values, values[first[images]])
+        same = None if values is None else _equal(values, values[firsts])
         if same is not None and not same.all():
             row = int(np.argmin(same))
-            other = rows.origin(int(first[images[row]]))
+            other = rows.origin(int(firsts[row]))
             raise ConfigError(
                 f"{rows.origin(row)} has another {name} than {other}: the rows of an image state the same"
             )

@@ -4,8 +4,10 @@ In an uncompressed Arrow file a value's bytes lie as they are. The images of a P
 are copied once, some at a time, to a stored table (catalog/table.py) next to it, or in `data.index`.
 """
 
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,10 +52,24 @@ def locate(files: Sequence[Path], column: str, config: DataConfig, world: World,
         shown = progress(share, len(share), "copying images of tables", "file", world.rank == 0)
         return [_problem(path, column, config) for path in shown]
 
-    errors = list(filter(None, world.share(files, copy_all)))
-    if errors:
-        raise ConfigError("\n  ".join(["data.source: the images of tables cannot be used:", *errors[:20]]))
-    return world.from_rank0(lambda: _shards([_locate_images(path, column, config).of(path, rows) for path in files]))
+    def find() -> Shards:
+        return _shards([_locate_images(path, column, config).of(path, rows) for path in files])
+
+    _check(world.share(files, copy_all))
+    shards, of_rank = world.from_rank0(find), list[Shards]()
+    if all(world.on_all(lambda: all(map(os.path.exists, shards.paths)))):
+        return shards
+    # Each host has copies on a disk of its own: its ranks copy what only others have.
+    of_host = files[world.local_rank :: world.local_size]
+    _check(chain.from_iterable(world.on_all(lambda: copy_all(of_host))))
+    world.on_all(lambda: of_rank.append(find()))
+    (shards,) = of_rank
+    return shards
+
+
+def _check(problems: Iterable[str]) -> None:
+    if texts := list(filter(None, problems)):
+        raise ConfigError("\n  ".join(["data.source: the images of tables cannot be used:", *texts[:20]]))
 
 
 def _problem(path: Path, column: str, config: DataConfig) -> str:

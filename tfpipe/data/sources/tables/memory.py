@@ -30,7 +30,7 @@ PATHS = str | bytes | os.PathLike
 # What other libraries' objects are turned into first, by their packages.
 INSTEAD = {
     "tensorflow": "a tf.data.Dataset has batches of its own: give what it was made from",
-    "torchvision": "give the pairs of an ImageFolder, tfpipe.load(dataset.samples, classes=dataset.classes)",
+    "torchvision": "give the folder of an ImageFolder, tfpipe.load(dataset.root, classes=dataset.classes)",
     "torch": "give the paths and labels that it reads, as a list",
     "numpy": "of arrays of pixels tf.data.Dataset.from_tensor_slices makes batches; give paths as a list, with labels=",
     "PIL": "give the paths of the images",
@@ -218,19 +218,20 @@ def _hugging_face(data: Any, columns: Mapping[str, str]) -> tuple[dict[str, Memo
         left_out = {f'rows of the split "{name}"': (len(data[name]), f"row 0 of {name}") for name in rest}
         tables["train"] = tables["train"]._replace(left_out=left_out)
         return tables, _columns(data[chosen["train"]].features, columns)
-    if not hasattr(data, "data"):
-        raise ConfigError(
-            f"received a datasets.{type(data).__name__}, which has no length and no order of its own: load the dataset "
-            "without streaming=True"
-        )
     return {"train": _stored_table(data, "the dataset")}, _columns(data.features, columns)
 
 
 def _stored_table(dataset: Any, name: str) -> MemoryTable:
     """Returns the table that a Dataset has stored, and the order that select, shuffle or filter gave it.
 
-    Raises ConfigError for a dataset with a transform or a format, which would change or hide what is stored.
+    Raises ConfigError for a dataset that streams, or has a transform or a format, which would change or hide what is
+    stored.
     """
+    if not hasattr(dataset, "data"):
+        raise ConfigError(
+            f"received a datasets.{type(dataset).__name__}, which has no length and no order of its own: load the "
+            "dataset without streaming=True"
+        )
     form = dataset.format
     if form["type"] is not None or set(form["columns"]) < set(dataset.column_names):
         columns = "" if form["type"] is not None else f" with the columns {', '.join(form['columns'])} alone"

@@ -1,7 +1,7 @@
 """The rows of a table that `data.source.where` names for a split: those whose columns have one of the values."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tfpipe.config.data_source import SourceConfig
-from tfpipe.data.sources.tables.column import Column, Part, is_text, missing
+from tfpipe.data.sources.tables.column import Column, Part, is_text, missing, paths_of
 from tfpipe.errors import ConfigError
 from tfpipe.util.ledger import Ledger
 
@@ -23,13 +23,13 @@ class Selection(NamedTuple):
     wanted: Mapping[str, Any] = {}  # by column: a value, or a list of those of which it has one; {}: all rows
     others: Mapping[str, Any] | None = None  # those of the other split, if both have rows of the same tables
     split: str = "train"
-    path: str = "path"  # column of the images' names, if there is one
+    paths: Sequence[str] = ()  # columns that may have the paths of images: the first one of texts does
 
     @classmethod
     def of(cls, source: SourceConfig, split: str, *, shared: bool) -> "Selection":
         """Returns the selection of a split; `shared`: the other one has rows of the same tables."""
         other = source.where_for("test" if split == "train" else "train")
-        return cls(source.where_for(split), other if shared else None, split, source.columns.path)
+        return cls(source.where_for(split), other if shared else None, split, source.columns.of_paths)
 
     @property
     def counts(self) -> bool:
@@ -69,16 +69,13 @@ def select_rows(part: Part, selection: Selection, ledger: Ledger) -> Part:
             f"{_row(part, place)}: data.source.where {json.dumps(wanted)} of the {selection.split} data leaves it, and "
             f"so does {json.dumps(others)} of the others; accepted: values that no row of both splits has"
         )
-    images = part.column(selection.path)
-    if images is not None:
-        others_images = images.values.filter(pa.array(in_other))
-        twice = pc.is_in(images.values, value_set=others_images, skip_nulls=True).to_numpy(zero_copy_only=False)
-        for place in np.flatnonzero(in_split & twice)[:1].tolist():
-            name = _text(images.values[place].as_py())
-            raise ConfigError(
-                f"{_row(part, place)}: the image {name} has rows of both splits, by data.source.where "
-                f"{json.dumps(wanted)} and {json.dumps(others)}; accepted: all rows of an image in one split"
-            )
+    images = next((paths for name in selection.paths if (paths := paths_of(part, name)) is not None), [])
+    of_others = {name for name, is_other in zip(images, in_other, strict=False) if is_other and name}
+    for place in [place for place, name in enumerate(images) if in_split[place] and name in of_others][:1]:
+        raise ConfigError(
+            f"{_row(part, place)}: the image {_text(images[place])} has rows of both splits, by data.source.where "
+            f"{json.dumps(wanted)} and {json.dumps(others)}; accepted: all rows of an image in one split"
+        )
     for place in np.flatnonzero(~in_split & ~in_other)[:1].tolist():
         ledger.add(
             "rows that data.source.where gives to no split", _row(part, place), int((~in_split & ~in_other).sum())
