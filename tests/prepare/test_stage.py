@@ -1,5 +1,6 @@
 """Copies on a local disk: what is there, what is copied again, and that training from them is the same."""
 
+import json
 import os
 import re
 import shutil
@@ -11,10 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.support.batches import KNOWN_STEPS, crops, known_crops
 from tests.support.commands import finish, start
 from tests.support.configs import config_here, config_of
+from tests.support.images import encoded, picture
 from tests.support.sample import SampleData
 from tests.support.server import serving
 from tfpipe import Config, World, load_config, make_config
@@ -29,6 +33,7 @@ from tfpipe.prepare.stage import Share, StageResult, stage, target_of
 from tfpipe.util.locks import locked
 
 BOTH = ["train", "test"]
+FILE = encoded(picture(8, 8))
 
 
 def from_copy(sample: SampleData, tmp_path: Path, staged: StageResult, **data: object) -> Config:
@@ -250,3 +255,62 @@ def test_any_number_of_shares_is_the_whole_list(sample: SampleData, index: str, 
     plans = [staging._plan(data, "train", tmp_path / "copy", World(), Share(rank, 5)) for rank in range(5)]
     assert [len(plan.images) for plan in plans] == [20, 19, 19, 19, 19]
     assert sorted(item for plan in plans for item in plan.images.tolist()) == list(range(96))
+
+
+TREES = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["", "x", "x/y"])), min_size=2, max_size=5)
+
+
+@given(TREES, st.sampled_from([None, 1, 2, -1, -2]))
+@settings(deadline=None)
+def test_a_copy_of_a_folder_has_its_classes_or_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, folders: list[tuple[str, str]], level: int | None
+) -> None:
+    """A list names the classes by their folders' depth from the image, and a tree by that from its top."""
+    root = tmp_path_factory.mktemp("tree")
+    for number, (name, below) in enumerate([("a", ""), ("b", ""), *folders] if level != 2 else folders):
+        path = root / "data" / name / below / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(FILE)
+    data = {"train_filelist": str(root / "data"), "crop": "full", "class_level": level}
+    try:
+        config = make_config({"data": data})
+        catalog = load_split(config.data, "train", World()).catalog
+    except ConfigError:
+        return  # the folder itself is refused
+    names = [catalog.classes[label] for label in catalog.labels]
+    try:
+        staged = stage(config.data, ["train"], root / "out", World())
+    except ConfigError as error:
+        assert "lie at another depth" in str(error) and not (root / "out").exists()
+        return
+    (root / "c.json").write_text(json.dumps({"data": data}))
+    again = load_split(load_config(root / "c.json", staged.overrides).data, "train", World()).catalog
+    assert [again.classes[label] for label in again.labels] == names
+
+
+def test_a_mixture_is_not_staged_as_one_list(sample: SampleData, tmp_path: Path) -> None:
+    lists = [{"path": str(sample.train), "weight": weight} for weight in (9, 1)]
+    config = config_here(sample, tmp_path, train_filelist=lists)
+    with pytest.raises(ConfigError, match=r"mixes several by their weights"):
+        stage(config.data, BOTH, tmp_path / "out", World())
+    assert stage(config.data, ["test"], tmp_path / "out", World()).copied.files
+
+
+def test_workers_change_nothing_of_a_copy(sample: SampleData, tmp_path: Path) -> None:
+    """With them training knows all boxes before, without an index."""
+    for name, data in (("alone", {}), ("served", {"service": 2})):
+        stage(config_here(sample, tmp_path, **data).data, BOTH, tmp_path / name, World())
+    copies = [
+        sorted(path.relative_to(tmp_path / name) for path in files(tmp_path / name)) for name in ("alone", "served")
+    ]
+    assert copies[0] == copies[1]
+
+
+def test_an_index_of_an_earlier_copy_does_not_stay(sample: SampleData, tmp_path: Path) -> None:
+    config = config_here(sample, tmp_path, index=str(tmp_path / "index"))
+    build_index(config.data, "train", World())
+    stage(config.data, ["train"], tmp_path / "out", World())
+    assert [*(tmp_path / "out").glob("*.index.parquet")]
+    shutil.rmtree(tmp_path / "index")
+    stage(config.data, ["train"], tmp_path / "out", World())
+    assert not [*(tmp_path / "out").glob("*.index.parquet")]

@@ -51,6 +51,7 @@ SAME = {
     "service": None,
     "class_weights": None,
     "repeats": 1,
+    "on_error": "raise",
 }
 LOCK, ABOUT = ".lock", "about.json"
 # Number of images whose crops are encoded to estimate the size, and share of the disk that must stay free.

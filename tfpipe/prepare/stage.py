@@ -21,7 +21,7 @@ import numpy as np
 
 from tfpipe.config import DataConfig
 from tfpipe.config.section import literal
-from tfpipe.data.catalog.filelist import index_path, read_filelist, write_filelist
+from tfpipe.data.catalog.filelist import index_path, levels_of_copy, read_filelist, write_filelist
 from tfpipe.data.catalog.layout import find_layout
 from tfpipe.data.catalog.load import reads_boxes
 from tfpipe.data.catalog.paths import FileList
@@ -86,9 +86,15 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
     source.check("test" in splits)
     if config.targets.kind == "mask":
         raise ConfigError('tfpipe stage copies no masks, and data.targets is "mask": copy the folders of both yourself')
+    if "train" in splits and isinstance(config.train_filelist, list):
+        raise ConfigError(
+            "tfpipe stage writes one list, and data.train_filelist mixes several by their weights: stage each alone, "
+            "to a folder of its own, and mix the copies' lists"
+        )
     if isinstance(source, PackedSource):
         return _stage_packed(source.folder, splits, staging)
-    config = config.model_copy(update={"cache": None, "remote": config.remote.model_copy(update={"cache": None})})
+    remote = config.remote.model_copy(update={"cache": None})
+    config = config.model_copy(update={"cache": None, "service": None, "remote": remote})
     plans = {split: _plan(config, split, out, world, share) for split in splits}
     boxed = [split for split, plan in plans.items() if reads_boxes(config, split, plan.split.catalog.paths)]
     if boxed and _whole(config, plans):
@@ -97,6 +103,8 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
             "the copies: stage them one at a time, with --split train and --split test"
         )
 
+    overrides = _overrides(config, plans, out)
+
     def copy() -> Copies:
         return functools.reduce(Copies.plus, (_copy(plan, staging) for plan in plans.values()))
 
@@ -104,7 +112,7 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
         for split, plan in plans.items():
             _write_lists(config, split, plan, out)
 
-    return StageResult(staging.run(lambda: None, copy, finish), _overrides(config, plans, out))
+    return StageResult(staging.run(lambda: None, copy, finish), overrides)
 
 
 def target_of(out: Path, source: str) -> str:
@@ -171,19 +179,28 @@ def _write_lists(config: DataConfig, split: str, plan: StagePlan, out: Path) -> 
     folders = [folder.removeprefix(base) for folder in plan.paths.folders]
     target = out / LISTS[split]
     write_filelist(target, (folders[number] + name for number, name in plan.paths.entries()))
-    if plan.split.catalog.boxes is not None:
+    beside = index_path(config.model_copy(update={"index": None}), target)
+    if plan.split.catalog.boxes is None:
+        beside.unlink(missing_ok=True)  # of an earlier copy: the XMLs count
+    else:
         # Imported late: pyarrow takes as long to import as a filelist takes to read.
         from tfpipe.data.catalog.index import copy_index, index_fingerprint
 
         paths = read_filelist(target)
         source = config.box_file_for(split) or find_layout(config.layout, paths)
         key = index_fingerprint(paths, plan.split.catalog.classes, plan.split.catalog.labels, source, config.turn)
-        default = config.model_copy(update={"index": None})  # the index next to the list
-        copy_index(index_path(config, config.filelist_for(split)), index_path(default, target), paths, key)
+        copy_index(index_path(config, config.filelist_for(split)), beside, paths, key)
 
 
 def _overrides(config: DataConfig, plans: dict[str, StagePlan], out: Path) -> list[str]:
     overrides = [f"data.{split}_filelist={literal(out / LISTS[split])}" for split in plans]
+    levels = {level for split, plan in plans.items() for level in levels_of_copy(config, split, plan.split.catalog)}
+    if len(levels) > 1:
+        raise ConfigError(
+            "the classes are folders of another depth in the training data than in the test data, and a list names "
+            "those of one: stage them one at a time, with --split train and --split test"
+        )
+    overrides += [f"data.class_level={level}" for level in levels if level != (config.class_level or -1)]
     if config.index is not None:
         overrides.append("data.index=null")
     # Training would look for the XMLs of a list, unlike those of a folder.

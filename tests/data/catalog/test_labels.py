@@ -68,6 +68,9 @@ def from_file(tmp_path):
         ("a.JPEG", ""),
         ("/data/train/n01/", "n01"),
         ("n01/", "n01"),
+        ("/data//n01//a.JPEG", "n01"),
+        ("./n01/./a.JPEG", "n01"),
+        ("./a.JPEG", ""),
     ],
 )
 def test_an_images_folder_is_the_last(path, folder):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +246,27 @@ def test_where_the_list_is_read_only_the_temporary_folder_is_used_or_none(
     with caplog.at_level(logging.WARNING):
         assert load(config).catalog.paths == paths
     assert "every rank holds 0 MB of its own" in caplog.text and "set data.index" in caplog.text
+
+
+KINDS = ({}, {"targets": "none"}, {"annotations": "xml"}, {"annotations": "none"}, {"targets": "labels"})
+
+
+@pytest.mark.parametrize("order", [*permutations(range(4), 2), (4, 1, 0)], ids=str)
+def test_what_is_stored_for_one_config_is_not_anothers(
+    large: None, make: Callable[..., Config], order: tuple[int, ...]
+) -> None:
+    """Labels, boxes and which images have some, in whatever order runs of other targets and annotations come."""
+    classes = list(load(make()).catalog.classes)
+    build_index(make(classes=classes).data, "train", World(), processes=1)
+    for number in order:
+        config = make(classes=classes, crop="random_resized", **KINDS[number])
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(table, "SMALL_BYTES", 2**40)
+            expected = load(config).catalog
+        catalog = load(config).catalog
+        assert catalog.labels.tolist() == expected.labels.tolist(), KINDS[number]
+        assert catalog.annotated.tolist() == expected.annotated.tolist()
+        assert (catalog.boxes is None) == (expected.boxes is None)
 
 
 # ---- ranks -------------------------------------------------------------------------------------------------------

@@ -11,11 +11,11 @@ import numpy as np
 from tfpipe.config import DataConfig, WeightedList
 from tfpipe.config.section import NETRC
 from tfpipe.data.catalog.class_folders import LABELLED, NO_IMAGE, SUFFIXES, has_image, read_folder
-from tfpipe.data.catalog.labels import folder_of
+from tfpipe.data.catalog.labels import classes_in_list, folder_of, level_in_list
 from tfpipe.data.catalog.paths import FileList, is_url, pack_lines
 from tfpipe.data.catalog.splits import FolderRule
 from tfpipe.data.catalog.table import StoredTable, TableStore, paths_table, store_of, stored_stems, table_paths
-from tfpipe.data.catalog.types import MixedList
+from tfpipe.data.catalog.types import Catalog, MixedList
 from tfpipe.distributed import World
 from tfpipe.errors import LOGIN, ConfigError
 from tfpipe.util.atomic_write import atomic_write, writing
@@ -160,8 +160,26 @@ def read_lists(filelist: Path | list[WeightedList], rule: FolderRule = LABELLED,
             "`tfpipe stage`"
         )
     paths, ends = FileList.concat(lists), np.cumsum([len(paths) for paths in lists]).tolist()
-    classes = [named.get(folder) or folder_of(folder) for folder in paths.folders] if named else None
+    classes = None
+    if named:
+        of_lists = [folder for folder in paths.folders if folder not in named]
+        named |= zip(of_lists, classes_in_list(of_lists, rule.level) if of_lists else [], strict=True)
+        classes = [named[folder] or folder_of(folder) for folder in paths.folders]
     return ReadList(paths, mixed_lists(filelist, ends), classes, ledger)
+
+
+def levels_of_copy(config: DataConfig, split: str, catalog: Catalog) -> list[int]:
+    """Returns the `data.class_level` of a list of a folder's images; [] if no folder of a tree says their classes.
+
+    Raises ConfigError as level_in_list.
+    """
+    filelist = config.train_filelist if split == "train" else config.test_filelist
+    is_tree = isinstance(filelist, Path) and filelist.is_dir() and config.label_file_for(split) is None
+    if not is_tree or config.label_source == "object" or (catalog.labels < 0).any():
+        return []
+    folders, first = np.unique(catalog.paths.folder, return_index=True)
+    names = [catalog.classes[number] for number in catalog.labels[first]]
+    return [level_in_list([catalog.paths.folders[folder] for folder in folders], names)]
 
 
 def _read_list(path: Path, show: bool) -> FileList:

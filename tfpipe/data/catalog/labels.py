@@ -86,7 +86,8 @@ def class_table(
         return ()
     else:
         source = "as folders of the training list"
-        names = sorted(set(folder_classes or _classes_of(train_paths, config)), key=composed_form)
+        of_folders = folder_classes or classes_in_list(train_paths.folders, config.class_level)
+        names = sorted(set(of_folders), key=composed_form)
     return checked_classes(names, config, source)
 
 
@@ -187,23 +188,42 @@ def folder_of(path: str, level: int = -1) -> str:
 
     It is the `level`th from the end, -2 being the one that holds the innermost; "" if there is none.
     """
-    names = path.split("/")[:-1]
+    names = [name for name in path.split("/")[:-1] if name not in ("", ".")]
     return names[level] if -level <= len(names) else ""
 
 
-def _classes_of(paths: FileList, config: DataConfig) -> list[str]:
-    """Returns the class of each of the folders of a filelist; raises ConfigError if a folder has no such level."""
-    level = -1 if config.class_level is None else config.class_level
+def classes_in_list(folders: Sequence[str], level: int | None) -> list[str]:
+    """Returns the class of each of the folders of a filelist; `level` is `data.class_level`.
+
+    Raises ConfigError if a folder has no such level.
+    """
+    level = -1 if level is None else level
     if level > 0:
         raise ConfigError(
             f"data.class_level {level} counts from the folder of the data, and a filelist has none; accepted: -1 for "
             "the folder of each image, -2 for the one that holds it ..."
         )
-    names = [folder_of(folder, level) for folder in paths.folders]
+    names = [folder_of(folder, level) for folder in folders]
     if "" in names and level != -1:
-        folder = paths.folders[names.index("")]
+        folder = folders[names.index("")]
         raise ConfigError(f"data.class_level {level}: {folder} has fewer folders above its images")
     return names
+
+
+def level_in_list(folders: Sequence[str], names: Sequence[str]) -> int:
+    """Returns the `data.class_level`, -1, -2 ..., by which a filelist gives folders the classes `names`.
+
+    Raises ConfigError if no level is that of all.
+    """
+    pairs = list(zip(folders, names, strict=True))
+    for level in range(-1, -1 - max(folder.count("/") for folder in folders), -1):
+        if all(composed_form(folder_of(folder, level)) == composed_form(name) for folder, name in pairs):
+            return level
+    deepest = max(folders, key=lambda folder: folder.count("/"))
+    raise ConfigError(
+        f"the images in {deepest} are of the class {dict(pairs)[deepest]}, and others lie at another depth below their "
+        "class: a list of them names no classes; train from the folder itself, or pack it (tfpipe pack --kind original)"
+    )
 
 
 class Labels(NamedTuple):
@@ -251,7 +271,7 @@ def find_labels(
     `folder_classes` are as in class_table. Raises ConfigError if an image has no label, or the file cannot be used.
     """
     numbers = {name: number for number, name in enumerate(classes)}
-    if label_file is not None:
+    if label_file is not None and config.targets.kind not in UNCLASSED:
         numbers = numbers_of(classes)
         names, name_numbers = _from_file(paths, label_file, numbers), np.arange(len(paths))
         check_no_ids(set(names), classes, label_file)
@@ -261,7 +281,7 @@ def find_labels(
         labels = nothing if config.targets.kind in UNCLASSED else nothing + BY_OBJECT
         return Labels(labels, np.empty(0, np.int64), [""], nothing, "its objects")
     else:
-        names, name_numbers = list(folder_classes or _classes_of(paths, config)), paths.folder
+        names, name_numbers = list(folder_classes or classes_in_list(paths.folders, config.class_level)), paths.folder
         source = "its folder"
     labels = np.array([numbers.get(composed_form(name), BY_OBJECT) for name in names], np.int32)[name_numbers]
     return Labels(labels, np.flatnonzero(labels == BY_OBJECT), names, name_numbers, source)

@@ -88,7 +88,7 @@ def load_labels(
     """
     paths, file, store = entries.paths, config.label_file_for(split), entries.store
     settings: dict[str, Any] = {"the classes": list(classes), "data.label_source": config.label_source}
-    settings |= {"labels": store.stamps([file])}
+    settings |= {"labels": store.stamps([file]), "images have a class": config.targets.kind not in UNCLASSED}
     settings |= {} if config.class_level is None else {"data.class_level": config.class_level}
 
     def make(_: World) -> StoredTable:
@@ -133,7 +133,7 @@ def _with_annotations(
 
     def find() -> Index | None:
         auto = isinstance(source, Layout) and config.annotations == "auto"
-        if config.annotations == "xml" or (auto and not path.exists()):
+        if auto and not path.exists():
             return None
         # Imported late: pyarrow takes as long to import as a filelist takes to read.
         from tfpipe.data.catalog.index import find_index, index_fingerprint
@@ -143,7 +143,7 @@ def _with_annotations(
 
     about = source.model_dump() if isinstance(source, Layout) else store.stamps([source])
     settings = settings | {"boxes": about} | config.stored_exif
-    index = _index(store, path, settings, find)
+    index = None if config.annotations == "xml" else _index(store, path, settings, find)
     if index is not None:
         ledger = Ledger(index.left_out)
         return replace(catalog, annotated=index.annotated, boxes=index.boxes, uneven=index.uneven, ledger=ledger)
