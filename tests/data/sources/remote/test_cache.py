@@ -63,6 +63,18 @@ def test_it_keeps_by_url_and_by_server_also_that_nothing_is_there(tmp_path: Path
     assert again.find("s3://b/1") is None
 
 
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "STORAGE_EMULATOR_HOST"])
+def test_a_server_of_the_environment_is_another_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.delenv(name, raising=False)
+    cache(tmp_path).keep({"s3://b/1": b"of none"})
+    monkeypatch.setenv(name, "one")
+    assert cache(tmp_path).find("s3://b/1") is None
+    cache(tmp_path).keep({"s3://b/1": b"of one"})
+    assert cache(tmp_path).find("s3://b/1") == b"of one"
+    monkeypatch.delenv(name)
+    assert cache(tmp_path).find("s3://b/1") == b"of none"
+
+
 def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
     kept = cache(tmp_path, limit=10 * KB)
     for number in range(9):

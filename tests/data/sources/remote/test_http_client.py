@@ -139,10 +139,23 @@ def test_nothing_of_a_request_leaves_its_origin(server: Server, tmp_path: Path, 
         fetcher.close()
 
 
-def test_a_redirection_to_a_file_of_this_host_is_refused(server: Server, tmp_path: Path) -> None:
-    server.fail, server.headers = lambda path: 302, {"Location": f"file://{tmp_path}/files/0.JPEG"}
+@pytest.mark.parametrize("place", ["file:///files/0.JPEG", "http://[", "http://[host]/0.JPEG"])
+def test_a_redirection_to_a_file_of_this_host_or_to_no_url_is_refused(server: Server, place: str) -> None:
+    server.fail, server.headers = lambda path: 302, {"Location": place}
     (error,) = fetch([f"{server.url}/0.JPEG"])
     assert isinstance(error, FetchError) and "HTTP status 302 (Found); tried once" in str(error)
+
+
+def test_a_request_is_answered_by_its_own_response_alone(server: Server) -> None:
+    """Also if it fails before the head of one, on a connection that has just been sent elsewhere."""
+    server.fail = lambda path: 302 if path.startswith("moved") else None
+    fetcher = Fetcher(Remote(retries=0, concurrency=1), [server.url])
+    for place in (f"{ABSENT}/0.JPEG", f"{server.url}/0.JPEG"):
+        server.headers = {"Location": place}
+        moved, error = (fetcher.fetch([url])[0] for url in (f"{server.url}/moved.JPEG", f"{ABSENT}/1.JPEG"))
+        assert (moved == b"content") is (ABSENT not in place) and "redirects followed" not in str(moved)
+        assert isinstance(error, FetchError) and "redirects followed" not in str(error)
+    fetcher.close()
 
 
 def test_a_proxy_of_the_environment_is_used_only_if_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

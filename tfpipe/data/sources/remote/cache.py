@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 FREED_SHARE = 0.1
 # Seconds: a file is marked as used at most this often.
 MARK_EVERY_S = 60.0
+# Variables by which libraries of object stores find another endpoint.
+ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "STORAGE_EMULATOR_HOST")
 # Length of the names of its folders.
 PREFIX = 2
 # Bytes of the checksum that ends a file.
@@ -64,7 +66,8 @@ class Cache:
         assert config.cache is not None, "data.remote.cache is set"
         self._folder, self._limit = config.cache, int(config.cache_gb * 1e9)
         # Part of the key, since the same URL at another endpoint is another file.
-        self._about = json.dumps(config.options, sort_keys=True, default=str)
+        about = config.options | {name: os.environ[name] for name in ENDPOINTS if name in os.environ}
+        self._about = json.dumps(about, sort_keys=True, default=str)
         self._intact: dict[BlockKey, tuple[str, float]] = {}  # path, time of the last mark
         try:
             self._folder.mkdir(parents=True, exist_ok=True)

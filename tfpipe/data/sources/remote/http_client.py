@@ -78,6 +78,7 @@ class _Transfer:
         self.request = request
         start, end = self.request.start, self.request.end
         self._chunks, self._size, self._most = [], 0, file_systems.MAX_BYTES if end is None else end - start
+        self._headers, self._moved = {}, False
 
     def write(self, chunk: bytes) -> int | None:
         """Takes a part of the response; returns another number than its length if there is more than was asked for."""
@@ -98,7 +99,10 @@ class _Transfer:
     @property
     def target(self) -> str | None:
         """The URL to which the server sends the request on; None if it does not, or to none of HTTP."""
-        url = urljoin(self.request.url, self._headers.get("location", NOWHERE)) if self._moved else NOWHERE
+        try:
+            url = urljoin(self.request.url, self._headers.get("location", NOWHERE)) if self._moved else NOWHERE
+        except ValueError:  # no URL
+            return None
         return url if url.startswith(("http://", "https://")) else None
 
     def result(self, status: int, failure: Exception | None) -> Result:
