@@ -9,15 +9,15 @@ import pytest
 from tfpipe.util import retry
 
 
-def fail_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[float]:
-    """Makes the next call of `owner.name` fail with EIO; returns the pauses of retries, which then take no time."""
+def fail_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, number: int = errno.EIO) -> list[float]:
+    """Makes the next call of `owner.name` fail with an error; returns the pauses of retries, which take no time."""
     pauses: list[float] = []
     monkeypatch.setattr(retry.time, "sleep", pauses.append)
-    whole, failures = getattr(owner, name), [errno.EIO]
+    whole, failures = getattr(owner, name), [number]
 
     def flaky(*args: Any, **kwargs: Any) -> Any:
         if failures:
-            number = failures.pop()
+            failures.clear()
             raise OSError(number, os.strerror(number), str(args[0]))
         return whole(*args, **kwargs)
 

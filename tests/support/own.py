@@ -181,3 +181,14 @@ class Scrape(keras.callbacks.Callback):
         if epoch == 1:
             with urlopen(self.url, timeout=60) as answer:
                 Path(self.path).write_bytes(answer.read())
+
+
+def centred(images: Any, labels: Any) -> tuple[Any, Any]:
+    """Floats about 0, as some models take them; of floats alone, or of bytes."""
+    if images.dtype == "uint8":
+        return ops.cast(images, "float32") / 127.5 - 1, labels
+    return 2.0 * images - 1.0, labels
+
+
+def one_hot(images: Any, labels: Any) -> tuple[Any, Any]:
+    return images, ops.one_hot(labels, 8)

@@ -60,6 +60,17 @@ def test_scores_equal_a_plain_count_over_all_crops(sample: SampleData, tmp_path:
     assert scores.macro_recall == pytest.approx(np.mean([hit[labels == each].mean() for each in np.unique(labels)]))
 
 
+def test_labels_may_be_shares_of_the_classes(sample: SampleData, tmp_path: Path) -> None:
+    """As data.transform makes them, also of test data: the class with the largest share counts."""
+    scores = []
+    for more in ({}, {"transform": "tests.support.own:one_hot"}):
+        path = sample.config(tmp_path / "c.json", data=more, loss={"name": "CategoricalCrossentropy"} if more else {})
+        loader = Loader(load_config(path), "test", named=True)
+        keras.utils.set_random_seed(3)
+        scores.append(Evaluator(loader, 8, tmp_path).run(build_model(load_config(path), 8)))
+    assert scores[0] == pytest.approx(scores[1], rel=1e-5)
+
+
 def test_a_pass_that_misses_an_image_is_an_error(
     sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

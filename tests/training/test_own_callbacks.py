@@ -88,6 +88,12 @@ def test_a_callback_sees_the_metrics_of_its_batch(sample: SampleData, run_dir: P
     assert [float(loss) for loss in losses[2::3]] == [line["loss"] for line in read_metrics(run_dir)]
 
 
+def test_an_error_of_a_callback_names_the_key_and_the_line(sample: SampleData, run_dir: Path) -> None:
+    lost = {"name": DIARY, "args": {"path": str(run_dir / "none/diary")}}
+    with pytest.raises(ConfigError, match=r"callbacks\[0\]\.name: Diary raised FileNotFoundError at .*own\.py:\d+, in"):
+        train(config_with(sample, run_dir, lost), World(), run_dir)
+
+
 class Alias(keras.callbacks.Callback):
     def on_batch_end(self, batch: int, logs: dict | None = None) -> None: ...
 

@@ -18,7 +18,7 @@ from tfpipe.training.compile import build_loss
 from tfpipe.training.monitor.metrics import end_process
 from tfpipe.training.monitor.record import Logs
 from tfpipe.training.monitor.stalls import StallWatch
-from tfpipe.training.run_model import RunCallback, RunModel
+from tfpipe.training.run_model import RunCallback, RunModel, class_numbers
 from tfpipe.training.skipping import BadFiles
 from tfpipe.util.progress import progress
 
@@ -110,6 +110,7 @@ class Evaluator:
             logits = keras.ops.convert_to_tensor(model.predict_on_batch(images.numpy()))
             tested = self._compare(logits, keras.ops.convert_to_tensor(truth))
         losses, predicted, hits5 = (keras.ops.convert_to_numpy(values) for values in tested)
+        truth = truth.argmax(axis=1) if truth.ndim == 2 else truth
         hits = predicted == truth
         if self.observe is not None:
             self.observe(images, truth, predicted)
@@ -122,7 +123,7 @@ class Evaluator:
 
     def _compare(self, logits: Any, labels: Any) -> tuple[Any, Any, Any]:
         """Returns loss, float [batch], predicted class, int [batch], and top-5 hits, bool [batch], of each crop."""
-        top5 = keras.ops.in_top_k(labels, logits, min(5, self.classes))
+        top5 = keras.ops.in_top_k(class_numbers(labels), logits, min(5, self.classes))
         return self.loss(labels, logits), keras.ops.argmax(logits, axis=1), top5
 
 

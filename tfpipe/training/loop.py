@@ -43,7 +43,7 @@ from tfpipe.training.checkpointing.start import Start, find_start
 from tfpipe.training.compile import build_loss, build_metrics, build_optimizer, check_over_ranks, check_rate_setters
 from tfpipe.training.devices import log_devices, mover
 from tfpipe.training.evaluate import Evaluation, Evaluator
-from tfpipe.training.models import build_model, freeze, load_weights
+from tfpipe.training.models import build_model, freeze, load_weights, renew_statistics
 from tfpipe.training.monitor.accounting import Accounting, SampleShares, TimedCallbacks
 from tfpipe.training.monitor.live import live_metrics
 from tfpipe.training.monitor.metrics import METRICS, end_run, record, record_start
@@ -210,6 +210,7 @@ def compile_model(
     if start.checkpoint is not None:
         restore(model, start.checkpoint)
     broadcast(model.weights, world, "weights")
+    renew_statistics(network)
     broadcast(model.optimizer.variables, world, "optimizer")
     restore_generators(model, start.state, world)
     scale_iterations(model, start.scale)

@@ -9,10 +9,11 @@ import os
 import re
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib import request
@@ -231,6 +232,7 @@ def load_weights(network: keras.Model, config: Config) -> None:
     if source is None:
         return
     untrained = _load_imagenet(network, config) if source == "imagenet" else _load_file(network, Path(source))
+    renew_statistics(network)
     names = ", ".join(f"{layer.name} {_shapes(layer)}" for layer in untrained)
     logger.info("weights: %s%s", source, f"; {names} starts untrained, it has another shape there" if names else "")
 
@@ -313,15 +315,17 @@ def _load_imagenet(network: keras.Model, config: Config) -> list[keras.Layer]:
         shape = {} if top else {"input_shape": tuple(network.input_shape[1:])}
         try:
             with _connections_within(ANSWER_S):
-                given = weighted_layers(build(weights="imagenet", include_top=top, **shape, **args))
+                model = build(weights="imagenet", include_top=top, **shape, **args)
         except Exception as error:  # Keras raises no other class
             if not (url := re.match(r"URL fetch failure on (\S+): ", str(error))):
                 raise
             missing.append(f"{url[1]} ({str(error).rpartition(' -- ')[2]})")
             continue
+        given = weighted_layers(model)
         if [_shapes(layer) for layer in given] == [_shapes(layer) for layer in layers[: len(given)]]:
             for layer, trained in zip(layers, given, strict=False):
                 layer.set_weights(trained.get_weights())
+            _fold_scales(model, dict(zip(map(id, given), layers, strict=False)))
             return layers[len(given) :]
     if missing:
         folder = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras") / "models"
@@ -330,6 +334,25 @@ def _load_imagenet(network: keras.Model, config: Config) -> list[keras.Layer]:
             f"there {' or '.join(missing)}"
         )
     _misfit(network, "imagenet", layers, len(layers))
+
+
+def _fold_scales(given: keras.Model, ours: Mapping[int, keras.Layer]) -> None:
+    """Lets our normalisations scale as the given network's do with a layer that only its weights of ImageNet bring.
+
+    EfficientNet's have a Rescaling after the Normalization, of which a network without them has no trace. `ours` has
+    our layers by the id of the given ones.
+    """
+    for layer, following in pairwise(given.layers):
+        if isinstance(layer, layers.Normalization) and isinstance(following, layers.Rescaling):
+            variance = ours[id(layer)].adapt_variance
+            variance.assign(variance / np.square(np.asarray(following.scale, np.float32)))
+
+
+def renew_statistics(network: keras.Model) -> None:
+    """Renews what layers have made of weights that were assigned: a Normalization computes with a mean of its own."""
+    for layer in weighted_layers(network):
+        if isinstance(layer, layers.Normalization):
+            layer.finalize_state()
 
 
 @contextmanager

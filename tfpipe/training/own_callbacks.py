@@ -11,7 +11,7 @@ import numpy as np
 from tfpipe.config import Config
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.training.by_name import build
+from tfpipe.training.by_name import build, named_errors
 from tfpipe.training.checkpointing.resume import Checkpoints
 from tfpipe.training.evaluate import Scores, averaged_weights
 from tfpipe.training.monitor.record import Logs
@@ -123,7 +123,8 @@ class OwnCallbacks(RunCallback):
         for key, callback in self.built.items():
             self.plain.stop_training = False
             with self.model.meter.spending(f"{key} {type(callback).__name__}"):
-                call(callback)
+                with named_errors(f"{key}.name", type(callback).__name__):
+                    call(callback)
             names += [type(callback).__name__] if self.plain.stop_training else []
         return names
 

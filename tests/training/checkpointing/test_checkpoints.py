@@ -1,5 +1,6 @@
 """Checkpoint files: whole or not there, the last few kept, and which runs may resume from one."""
 
+import errno
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from tests.support.checkpoints import CONTRACT, STATE
 from tests.support.commands import ROOT
 from tests.support.examples import examples
+from tests.support.flaky import fail_once
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.data.catalog.boxes import with_boxes
@@ -78,6 +80,16 @@ def test_a_damaged_one_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / FOLDER / "step-000000001.npz").write_bytes(b"no zip")
     with pytest.raises(ConfigError, match=r"no checkpoint of .* can be read: .*step-000000004\.npz"):
         read_latest(tmp_path)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+def test_an_error_that_may_pass_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    write(tmp_path, checkpoint(1), keep=5)
+    pauses = fail_once(monkeypatch, np, "savez", number)
+    write(tmp_path, checkpoint(2), keep=5)
+    assert pauses == [1]
+    pauses = fail_once(monkeypatch, np, "load", number)
+    assert read_latest(tmp_path).state.total_steps == 2 and pauses == [1]
 
 
 class Payload:

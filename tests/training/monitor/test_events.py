@@ -1,6 +1,7 @@
 """The record of a run's events: rank 0 alone writes it, and a run does without."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,14 @@ def test_the_message_that_ends_a_run_is_recorded_by_rank_0_before_it_ends(
     (reason,) = [json.loads(line)["reason"] for line in path.read_text().splitlines()[1:]]
     assert reason == "rank 0: rank 2 on host a has not run for 15 seconds"
     assert sizes[2] > sizes[1]
+
+
+def test_a_run_ends_though_the_storage_of_its_record_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe without a writer hangs as a lost file server does."""
+    ended: list[str] = []
+    monkeypatch.setattr(metrics, "end_process", ended.append)
+    monkeypatch.setattr(metrics, "WRITE_S", 0.01)
+    os.mkfifo(tmp_path / EVENTS)
+    end_run(tmp_path, World(), "rank 0: no")
+    assert ended == ["rank 0: no"]
+    os.close(os.open(tmp_path / EVENTS, os.O_RDWR | os.O_NONBLOCK))  # lets the thread go

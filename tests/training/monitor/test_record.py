@@ -107,6 +107,16 @@ def test_a_terminal_gets_one_live_line_an_epoch(monkeypatch: pytest.MonkeyPatch,
     assert len(drawn) == 15 and all(len(line) < 60 for line in drawn[:-1])
 
 
+def test_training_goes_on_without_the_reader_of_its_lines(clock_: Clock) -> None:
+    """As in `tfpipe train | head -1`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as out:
+        display = Display(throughput(30), epochs=2, schedule=Schedule((Phase(0, 30, 10),)), every=10, out=out)
+        for _ in range(3):
+            display._draw("a line", end="\n")
+
+
 def test_a_launched_rank_gets_plain_lines_even_on_a_terminal(monkeypatch: pytest.MonkeyPatch, clock_: Clock) -> None:
     """Open MPI gives each rank a terminal, though its output may go to a file."""
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")

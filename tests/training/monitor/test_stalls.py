@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from tests.support.clock import Clock
 from tests.support.runs import wait_for
 from tfpipe import World
 from tfpipe.data.runtime.meter import Meter, OpenStep
+from tfpipe.training.monitor import metrics
 from tfpipe.training.monitor.stalls import STALL_REASONS, Stall, StallWatch
 
 
@@ -120,6 +122,21 @@ def test_the_thread_ends_with_what_it_watches_also_after_an_error() -> None:
         assert thread.daemon
         raise ValueError("of the training")
     assert not thread.is_alive()
+
+
+def test_a_stall_ends_the_process_though_the_storage_of_the_run_hangs(
+    clock: Clock, meter: Meter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe without a reader hangs as a lost file server does."""
+    monkeypatch.setattr(metrics, "WRITE_S", 0.01)
+    os.mkfifo(path := tmp_path / "metrics.jsonl")
+    said: list[str] = []
+    with watch_of(meter, path, rank=2, limit_s=0.5, after_s=0.2, end=said.append):
+        meter.recent_s.extend([0.01])
+        meter.open = OpenStep("input", clock())
+        clock.now_s += 0.6
+        wait_for(lambda: said)
+    os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))  # lets the thread go
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError, counted
 from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.json_text import leaves, to_json
+from tfpipe.util.retry import retried
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +88,7 @@ class Checkpoint(NamedTuple):
     optimizer: list[np.ndarray]
 
 
+@retried
 def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
     """Writes a checkpoint and keeps `keep`: this one and those before it.
 
@@ -135,6 +137,7 @@ def read_latest(run_dir: Path) -> Checkpoint | None:
     return None
 
 
+@retried
 def read(path: Path) -> Checkpoint:
     """Reads the checkpoint at `path`.
 

@@ -8,9 +8,11 @@ import platform
 import re
 import socket
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,8 @@ METRICS = "metrics.jsonl"
 LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 EVENTS = "events.jsonl"
+# Seconds for a record of a run that may hang, as its storage does.
+WRITE_S = 5.0
 PACKAGES = ("tfpipe", "tensorflow", "keras", "numpy", "horovod", "jax", "torch")
 
 
@@ -109,8 +113,20 @@ def recorded_failures(run_dir: Path, world: World) -> Iterator[None]:
 def end_run(run_dir: Path, world: World, message: str) -> None:
     """Ends this process at once, with code 1; on rank 0 the record of events has the message."""
     if world.rank == 0:
-        _record_failure(run_dir, message)
+        in_time(partial(_record_failure, run_dir, message))
     end_process(message)
+
+
+def in_time(write: Callable[[], object]) -> None:
+    """Calls `write`, which may raise OSError, and waits for it for WRITE_S at most: its storage may be what hangs."""
+
+    def attempt() -> None:
+        with suppress(OSError):
+            write()
+
+    thread = threading.Thread(target=attempt, name="record", daemon=True)
+    thread.start()
+    thread.join(WRITE_S)
 
 
 def _record_failure(run_dir: Path, reason: str) -> None:

@@ -20,6 +20,7 @@ from tfpipe.errors import counted
 from tfpipe.training.monitor.metrics import METRICS, append
 from tfpipe.training.run_model import RunCallback
 from tfpipe.util.console import figure
+from tfpipe.util.process import drop_output
 
 # In the first steps of a run, graphs are traced, buffers filled, and AUTOTUNE adapts.
 WARMUP_STEPS = 5
@@ -162,6 +163,8 @@ class Display(RunCallback):
         try:
             self.out.write(f"{line}{end}")
             self.out.flush()
+        except BrokenPipeError:  # its reader, e.g. `head`, has ended: training has not
+            drop_output(self.out.fileno())
         except OSError as error:
             # The terminal was closed: SIGHUP follows, on which the run is saved, or is ignored, as under nohup.
             if error.errno != errno.EIO:

@@ -4,12 +4,13 @@ import logging
 import statistics
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from tfpipe.data.failures.stalled import PATIENCE_S
 from tfpipe.data.loader import Loader
-from tfpipe.training.monitor.metrics import append, end_process
+from tfpipe.training.monitor.metrics import append, end_process, in_time
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ class StallWatch:
                 logger.warning("%s", self._text(stall))
                 if self._path is not None:
                     figures = {"seconds": round(stall.seconds, 3), "in": stall.part, "rank": self._loader.world.rank}
-                    append(self._path, {"epoch": stall.epoch, "step": stall.step, "stall": figures})
+                    in_time(partial(append, self._path, {"epoch": stall.epoch, "step": stall.step, "stall": figures}))
             if (stall := self.at_limit()) is not None:
                 other_reason = "this rank's own step does not end, or another rank has stopped"
                 reason = self._loader.waits_for() if stall.part == "input" else other_reason
