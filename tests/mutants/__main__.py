@@ -1,9 +1,9 @@
-"""Puts 172 small faults into tfpipe/, one at a time, and says which of them the tests of `make test` find.
+"""Puts 180 small faults into tfpipe/, one at a time, and says which of them the tests of `make test` find.
 
     python -m tests.mutants              # all; -k recovery: those of files whose path holds the word; --list
     python -m tests.mutants --full       # the tests of `make test-full` for those that `make test` misses
 
-There are 42 in order.py, 60 in data.py, 46 in ranks.py and 24 in native.py. Each goes into a copy of the
+There are 45 in order.py, 65 in data.py, 46 in ranks.py and 24 in native.py. Each goes into a copy of the
 repository, one copy for each of `--jobs` workers. The tests that a fault names run first, or those nearest by imports
 (tests/support/changed.py), then farther ones, and at last all. A test finds a fault if it fails twice with it and, in a
 control at the end, passes without it. The exit code is 1 if less than 90 % of the faults are found.

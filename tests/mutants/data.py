@@ -193,8 +193,8 @@ MUTANTS = (
     ),
     Mutant(
         "data/sources/tables/where.py",
-        "np.flatnonzero(in_split & twice)",
-        "np.flatnonzero(in_split & in_other)",
+        "if in_split[place] and name in of_others]",
+        "if in_split[place] and in_other[place]]",
         "data/sources/tables/test_where.py",
     ),
     Mutant(
@@ -292,4 +292,15 @@ MUTANTS = (
         "data/test_crop_counts.py",
     ),
     Mutant("data/contract.py", "return _digest(texts, *(", "return _digest(*(", "data/test_contract.py"),
+    Mutant("data/crop_counts.py", "None if (most == UNKNOWN).any() else", "", "data/test_crop_counts.py"),
+    # What a table's rows, archives and a redirection may mean.
+    Mutant("data/sources/tables/columns.py", "        if one != other:", "        if False:"),
+    Mutant("data/sources/catalogs.py", "(numbers[:, 1:] == numbers[:, :-1]).any() and", "False and"),
+    Mutant("data/catalog/class_folders.py", "if levels[low] != levels[high]:", "if False:", "data/sources/packed"),
+    Mutant(
+        "data/sources/remote/http_client.py",
+        "        self._headers, self._moved = {}, False\n",
+        "",
+        "data/sources/remote/test_http_client.py",
+    ),
 )

@@ -84,6 +84,9 @@ MUTANTS = (
         "training test_resume.py",
     ),
     Mutant("training/monitor/stalls.py", "LONGER = 1.25", "LONGER = 0.5"),
+    Mutant("data/order/state.py", "== 1 and not has_phases:", "== 1:", "data/test_phases.py"),
+    Mutant("data/delivery/delivery.py", "at if ends == [", "at if False and ends == [", "interop/test_keras.py"),
+    Mutant("prepare/pack.py", '    "on_error": "raise",\n', "", "prepare/test_pack.py"),
     # Preparing, the command line, ranks.
     Mutant("prepare/stage.py", "annotated % node.size == node.rank", "annotated % node.size == 0"),
     Mutant("prepare/parts.py", "if not bad:", "if True:"),

@@ -354,6 +354,12 @@ def unused_settings(data: DataConfig) -> Iterator[str]:
     for name, crop in (("random_resized", "random_resized"), ("center_fraction", "center"), ("fit", "full")):
         if getattr(data, name) != fields[name].default and crop not in crops:
             yield f'data.{name} has no effect: it is for data.crop "{crop}", and data.crop is "{data.crop}"'
+    has_box_files = data.train_box_file or data.test_box_file
+    for name, values in (("layout", ("auto",)), ("annotations", ("auto", "none"))):
+        if data.source is not None and getattr(data, name) not in values and not has_box_files:
+            yield f"data.{name} has no effect: it is for images of filelists, and data.source says where its boxes are"
+    if data.max_bad_fraction != fields["max_bad_fraction"].default and data.on_error == "raise":
+        yield 'data.max_bad_fraction has no effect: it is for data.on_error "skip"'
     for name in ("flip", "augment"):
         if getattr(data, name) and data.views and all(getattr(view, name) is not None for view in data.views):
             yield f"data.{name} has no effect: each of data.views has its own"

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
@@ -239,3 +239,10 @@ def shared_settings(config: Config | DataConfig) -> dict[str, Any]:
     """
     sections = {"data": config.model_dump()} if isinstance(config, DataConfig) else config.model_dump()
     return leaves(json.loads(json.dumps(sections, default=lambda _: "(a path)")), OWN)
+
+
+def without_options(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the section `data`, as JSON has it, with *** for the values of `data.remote.options`: some are secret."""
+    remote = data.get("remote") or {}
+    hidden = {"options": dict.fromkeys(remote["options"], "***")} if remote.get("options") else {}
+    return {**data, **({"remote": {**remote, **hidden}} if hidden else {})}

@@ -319,3 +319,14 @@ def test_what_is_compared_is_measured_in_turns(
     assert {seconds for name, seconds in turns if name != "rest"} == {2}
     assert {name: len(segments) for name, segments in found.segments.items()} == dict.fromkeys(["pipeline", "limit"], 3)
     assert (found.images, found.stages) == (96, ())
+
+
+def test_a_transform_is_a_stage_of_its_own(sample: SampleData, tmp_path: Path) -> None:
+    """Its cost would be that of prefetching: the difference between the batches and the whole pipeline."""
+    path = sample.config(tmp_path / "c.json", data={"transform": "tests.support.own:centred"})
+    chains = bench.prefixes(load_config(path), Pipelines(World(), 0.0))
+    assert [chain.name for chain in chains] == ["visit", "read", "crop", "batch", "transform"]
+    assert all(chain.measure(0.05, 0.0).images > 0 for chain in chains)
+    stages = [StageCost("crop", 10.0, 10.0), StageCost("transform", 90.0, 90.0)]
+    verdict = diagnose_chains(report(CPU_BOUND).figures._replace(stages=stages))
+    assert verdict.stage == "transform" and "less work in data.transform" in verdict.advice

@@ -163,11 +163,13 @@ def test_what_is_missing_or_wrong_is_told(tmp_path: Path, capsys: pytest.Capture
 
 def test_a_page_is_safe(tmp_path: Path) -> None:
     run_dir = unpack("compute", tmp_path)
-    (run_dir / "config.json").write_text('{"<script>": "<i>"}')
+    config = {"<script>": "<i>", "data": {"remote": {"options": {"headers": {"Authorization": "Bearer secret"}}}}}
+    (run_dir / "config.json").write_text(json.dumps(config))
     run = replace(load_run(unpack("decode", tmp_path)), folder=run_dir)
     write_page(run, tmp_path / "x.html")
     page = read_page(tmp_path / "x.html")
-    assert page.xpath("string(//details/pre)") == '{"<script>": "<i>"}' and not page.xpath("//i")
+    config["data"]["remote"]["options"]["headers"] = "***"
+    assert page.xpath("string(//details/pre)") == json.dumps(config, indent=2) and not page.xpath("//i")
 
 
 def test_what_a_page_needs_is_told(

@@ -81,6 +81,14 @@ def test_the_crops_of_the_batch_are_in_the_grid_in_their_order(sample: SampleDat
     assert places == sorted(places) and len(set(places)) == 7
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_what_a_transform_makes_is_seen(sample: SampleData, tmp_path: Path, dtype: str) -> None:
+    """It gets images of the type that training gives it; floats are drawn from their lowest to their highest value."""
+    path = sample.config(tmp_path / "c.json", data={"dtype": dtype, "transform": "tests.support.own:centred"})
+    view(load_config(path), ViewRequest("batch", "train", 4), tmp_path / "a.png")
+    assert np.ptp(np.asarray(Image.open(tmp_path / "a.png").convert("L"))) > 100
+
+
 def test_the_test_data_can_be_seen_and_ends(sample: SampleData, tmp_path: Path) -> None:
     config = load_config(sample.config(tmp_path / "c.json", data={"test_crop": "center", "annotations": "none"}))
     assert "37 crops" in view(config, ViewRequest(split="test"), tmp_path / "a.jpg")

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import Config, DataConfig
-from tfpipe.data.pipeline import Crops, build_batches, crop, finish, mix, read, stage_names, visit
+from tfpipe.data.pipeline import Crops, build_batches, crop, finish, mix, read, stage_names, target, transform, visit
 from tfpipe.data.runtime import autotune
 from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.marks import marking
@@ -178,7 +178,7 @@ class Chain:
 
 
 def prefixes(config: Config, pipelines: Pipelines) -> list[Chain]:
-    """Builds the chain up to each stage but the last: visit; + read; + crop; + batch."""
+    """Builds the chain up to each stage but the last: visit; + read; + crop; + batch; + transform, if there is one."""
     data, split = config.data, pipelines.split(config)
 
     def chain(*stages: Callable[[tf.data.Dataset, Split], tf.data.Dataset]) -> tf.data.Dataset:
@@ -195,17 +195,18 @@ def prefixes(config: Config, pipelines: Pipelines) -> list[Chain]:
         return Count(pipelines.images_until(element.positions)) if len(element.labels) else done
 
     def by_batch(done: Count, batch: tuple[tf.Tensor, ...]) -> Count:
-        return Count(pipelines.images_until(batch[2]), done.crops + len(batch[2]))
+        return Count(pipelines.images_until(batch[-1]), done.crops + len(batch[-1]))
 
-    batched = mix(chain(read, crop).rebatch(data.batch_size, drop_remainder=True), split)
+    batched = mix(target(chain(read, crop).rebatch(data.batch_size, drop_remainder=True), split), split)
     batches = finish(batched, data, with_positions=True)
     unbuffered = options(data, pipelines.world)
     unbuffered.experimental_optimization.inject_prefetch = False
+    chains = {"batch": batches, **({} if data.transform is None else {"transform": transform(batches, data)})}
     return [
         Chain("visit", _every(COUNTED_VISITS, chain()).with_options(unbuffered), by_visit),
         Chain("read", _every(COUNTED_IMAGES, chain(read)).with_options(unbuffered), by_visit),
         Chain("crop", _every(COUNTED_IMAGES, chain(read, crop)).with_options(unbuffered), by_crops),
-        Chain("batch", batches.with_options(unbuffered), by_batch),
+        *(Chain(name, dataset.with_options(unbuffered), by_batch) for name, dataset in chains.items()),
     ]
 
 

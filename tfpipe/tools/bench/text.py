@@ -5,6 +5,7 @@ from statistics import fmean, median
 from typing import Any
 
 from tfpipe.config import DataConfig
+from tfpipe.config.model import without_options
 from tfpipe.errors import counted
 from tfpipe.tools.bench.bench import LIMIT, PIPELINE, Report
 from tfpipe.tools.bench.headspace import REPLAY, TRAINING
@@ -42,7 +43,7 @@ def render(report: Report | RanksReport) -> str:
 
 def as_json(report: Report | RanksReport) -> dict[str, Any]:
     """Returns all raw and derived numbers; rates in images/s, times in seconds unless a name gives another unit."""
-    raw = {**dataclasses.asdict(report), "data": report.data.model_dump(mode="json")}
+    raw = {**dataclasses.asdict(report), "data": without_options(report.data.model_dump(mode="json"))}
     if isinstance(report, RanksReport):
         return {
             "images_per_second": median(report.totals),

@@ -1,8 +1,7 @@
-"""Diagnoses what bounds the input pipeline, and names the config key to change.
+"""Diagnoses what bounds the input pipeline, or a step of a run, and says what to change: mostly a config key.
 
-The figures come from bench, which measures chains of stages (`ChainFigures`), or from a run's accounting and trace. A
-training step that is slowed down without waiting for input has a noisy neighbour: the pipeline takes the CPUs of its
-model.
+bench measures chains of stages (`ChainFigures`); a run has its accounting and trace. A step that is slowed down without
+waiting for input has a noisy neighbour: the pipeline takes the CPUs of its model.
 """
 
 import math
@@ -151,7 +150,7 @@ def _cpu_advice(figures: ChainFigures, top: StageCost) -> str:
     if top is NOT_MEASURED:
         return f"{all_busy}; --stages says where the time goes"
     if top.name != "crop":
-        return all_busy
+        return REMEDIES["transform"] if top.name == "transform" else all_busy
     return f"{all_busy}; {INDEX}; or {STORED}: a trace (--profile 10:30) tells whether XMLs or images take the time"
 
 
@@ -165,6 +164,8 @@ def _wait_advice(figures: ChainFigures, top: StageCost) -> str:
         return f"it waits for storage: data.parallel.read={min(MOST_READS, wanted)}; or a copy on local disks"
     if top.name in ("batch", "prefetch") and data.prefetch_buffer_size == 0:
         return 'data.prefetch_buffer_size is 0: set it to "auto"'
+    if top.name == "transform":
+        return f"Python functions within data.transform run one at a time: {REMEDIES['transform']}"
     return "it waits neither for a file nor for a CPU: the Python that takes the batches may be what is slow"
 
 

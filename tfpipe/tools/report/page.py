@@ -4,6 +4,7 @@ The batches that were waited for longest have their slowest samples, and a timel
 """
 
 import base64
+import json
 import math
 import tempfile
 from collections import defaultdict
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 from tfpipe import __version__
 from tfpipe.config import load_config
+from tfpipe.config.model import without_options
 from tfpipe.data.runtime.recording import Recording
 from tfpipe.errors import ConfigError, TfpipeError, counted
 from tfpipe.tools.report import figures
@@ -111,9 +113,16 @@ def page_of(run: Run) -> dict[str, Any]:
         "events": [(event["when"], event["kind"], event["step"], _about(event)) for event in events],
         "picture": picture,
         "picture_text": picture_text,
-        "config": config.read_text() if config.exists() else "",
+        "config": _shown(config),
         "versions": next((event["versions"] for event in reversed(events) if "versions" in event), {}),
     }
+
+
+def _shown(path: Path) -> str:
+    """Returns the text of a run's config for a page that others may get; "" if there is none."""
+    config = json.loads(path.read_text()) if path.exists() else {}
+    shown = {**config, "data": without_options(config["data"])} if "data" in config else config
+    return json.dumps(shown, indent=2, ensure_ascii=False) if shown else ""
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:

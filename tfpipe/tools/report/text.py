@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from tfpipe.config.model import without_options
 from tfpipe.errors import counted
 from tfpipe.tools.report.diagnosis import diagnose_run
 from tfpipe.tools.report.runs import Run
@@ -36,7 +37,7 @@ def as_json(run: Run) -> dict[str, Any]:
             "steps": [step._asdict() for step in trace.steps],
             "stages": [{**stage._asdict(), "us_per_image": trace.us_per_image(stage)} for stage in trace.stages],
         },
-        "data": None if run.data is None else run.data.model_dump(mode="json"),
+        "data": None if run.data is None else without_options(run.data.model_dump(mode="json")),
     }
 
 

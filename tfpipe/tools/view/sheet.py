@@ -117,7 +117,10 @@ def save(sheet: Image.Image, path: Path) -> None:
 
 
 def picture(pixels: np.ndarray) -> Image.Image:
-    """Converts uint8 [height, width, 1 or 3] to an RGB picture."""
+    """Converts uint8 [height, width, 1 or 3] to an RGB picture; floats from their lowest to their highest value."""
+    if pixels.dtype != np.uint8:
+        low, high = (float(value) for value in (pixels.min(), pixels.max()))
+        pixels = ((pixels.astype(np.float32) - low) * (255 / max(high - low, 1e-6))).astype(np.uint8)
     return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).convert("RGB")
 
 

@@ -78,8 +78,9 @@ def class_names(config: DataConfig, catalog: Catalog) -> tuple[str, ...]:
 
 
 def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[Tile]]:
-    # A cache does not change the pixels, and would be filled for only a few images.
-    data = config.data.model_copy(update={"dtype": "uint8", "normalize": None, "cache": None})
+    # A cache does not change the pixels, and would be filled for only a few images. A transform is for one type.
+    levels = {"dtype": "uint8", "normalize": None} if config.data.transform is None else {}
+    data = config.data.model_copy(update={**levels, "cache": None})
     config = config.model_copy(update={"data": data})
     split = load_split(data, what.split, ALONE)
     catalog = split.catalog
