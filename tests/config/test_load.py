@@ -528,6 +528,18 @@ def test_settings_of_a_crop_that_is_not_taken_are_named(load: Load, caplog: pyte
     ]
 
 
+def test_settings_of_filelists_and_of_skipping_are_named_without_these(
+    load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
+    load({"data": {"source": FOLDERS, "layout": "yolo", "annotations": "xml", "max_bad_fraction": 0.5}})
+    named = [message.partition(" has no effect: ")[0] for message in caplog.messages]
+    assert named == ["data.layout", "data.annotations", "data.max_bad_fraction"]
+    caplog.clear()
+    load({"data": {"source": FOLDERS, "annotations": "none", "max_bad_fraction": 0.5, "on_error": "skip"}})
+    load(with_data(layout="yolo", annotations="xml"))
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize(
     ("model", "resize", "nearest"),
     [

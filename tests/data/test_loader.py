@@ -603,3 +603,11 @@ def test_an_interrupted_move_leaves_a_loader_that_goes_on(
             patched.setattr(loader._delivery, "confirm_dropped", Mock(side_effect=KeyboardInterrupt))
             loader.close() if move == "close" else loader.load_state_dict(state)
         assert first + take(loader, 1) == expected
+
+
+def test_stats_ask_no_other_rank(sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scrape comes in a thread of one rank, before the first batch too."""
+    data = {"crop_image_size": [[0, 16], [1, 24]], "annotations": "xml", "crop": "boxes"}
+    with Loader(load_config(sample.config(tmp_path / "c.json", data=data)), world=World()) as loader:
+        monkeypatch.setattr(World, "from_rank0", lambda *_: pytest.fail("a collective"))
+        assert loader.stats()["images"] == 0

@@ -161,3 +161,22 @@ def test_the_number_of_batches_is_the_datasets(config: Path) -> None:
         assert int(dataset.cardinality()) == len(list(dataset)) > 1
     skipping = load_config(config, ["data.on_error=skip"])
     assert int(build_dataset(skipping, "test").cardinality()) == -2, "how many are left out is not known before"
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_fit_that_failed_is_followed_by_one_with_what_it_did_not_use(config: Path, at_once: int) -> None:
+    """Of the same dataset, and also if it failed in its last step, when all batches of the epoch were taken."""
+    model = keras.Sequential([keras.layers.Rescaling(1 / 255), keras.layers.Flatten(), keras.layers.Dense(8)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), steps_per_execution=at_once)
+
+    def fail(batch: int, logs: Any) -> None:
+        if batch >= 4:
+            raise ValueError("of the callback")
+
+    with tfpipe.Loader(load_config(config), steps_per_epoch=5) as loader:
+        data, commit = loader.dataset(), tfpipe.keras.Commit(loader)
+        with pytest.raises(ValueError, match="of the callback"):
+            model.fit(data, callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=fail), commit], verbose=0)
+        assert (loader.step, loader.used) == (5, 4)
+        model.fit(data, callbacks=[commit], shuffle=False, verbose=0)
+        assert loader.step == loader.used == 9

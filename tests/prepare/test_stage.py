@@ -288,6 +288,24 @@ def test_a_copy_of_a_folder_has_its_classes_or_is_refused(
     assert [again.classes[label] for label in again.labels] == names
 
 
+@pytest.mark.parametrize(("below", "listed"), [("x/", "a/1.jpg"), ("x/", "a/x/1.jpg"), ("", "a/1.jpg")])
+def test_a_class_level_is_right_for_both_splits_or_refused(tmp_path: Path, below: str, listed: str) -> None:
+    """The test data are a list, which a class_level for the copy of the training folder holds for, too."""
+    for name in (f"tree/a/{below}0.jpg", f"tree/b/{below}0.jpg", f"test/{listed}"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(FILE)
+    (tmp_path / "test.txt").write_text(f"test/{listed}\n")
+    data = {"train_filelist": str(tmp_path / "tree"), "test_filelist": str(tmp_path / "test.txt"), "crop": "full"}
+    config = make_config({"data": {**data, "test_crop": "full", "classes": ["a", "b", "x"]}})
+    if below:  # a list without a class_level has the class of the innermost folder
+        for splits in (["train"], BOTH):
+            with pytest.raises(ConfigError, match="folders of other depths in the training data than in the test data"):
+                stage(config.data, splits, tmp_path / "out", World())
+    else:
+        overrides = stage(config.data, BOTH, tmp_path / "out", World()).overrides
+        assert not any(word.startswith("data.class_level") for word in overrides)
+
+
 def test_a_mixture_is_not_staged_as_one_list(sample: SampleData, tmp_path: Path) -> None:
     lists = [{"path": str(sample.train), "weight": weight} for weight in (9, 1)]
     config = config_here(sample, tmp_path, train_filelist=lists)

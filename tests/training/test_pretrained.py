@@ -116,10 +116,17 @@ def small(
     weights: str | None = None,
     include_top: bool = True,
     classifier_activation: str | None = "softmax",
+    scales: bool = False,
 ) -> keras.Model:
-    """A network as those of keras.applications, which gets its weights as they do."""
-    inputs = keras.Input(input_shape or (16, 16, 3))
-    x = keras.layers.BatchNormalization()(keras.layers.Conv2D(4, 3)(inputs))
+    """A network as those of keras.applications, which gets its weights as they do.
+
+    If it `scales`, as EfficientNet, it has one more layer with ImageNet's weights, which has no weights.
+    """
+    x = inputs = keras.Input(input_shape or (16, 16, 3))
+    if scales:
+        x = keras.layers.Normalization(axis=3)(keras.layers.Rescaling(1 / 255)(x))
+        x = keras.layers.Rescaling([2.0, 3.0, 4.0])(x) if weights == "imagenet" else x
+    x = keras.layers.BatchNormalization(name="stem")(keras.layers.Conv2D(4, 3)(x))
     if include_top:
         x = keras.layers.Dense(classes, name="predictions")(keras.layers.GlobalAveragePooling2D()(x))
     model = keras.Model(inputs, x)
@@ -190,36 +197,11 @@ def test_weights_of_imagenet_are_those_of_the_cache(application: dict, cache: Pa
     assert (layers[-1].get_weights()[0] != head[0]).any() == top
 
 
-def scaled(
-    input_shape: tuple[int, int, int] | None = None,
-    classes: int = 1000,
-    weights: str | None = None,
-    include_top: bool = True,
-    classifier_activation: str | None = "softmax",
-) -> keras.Model:
-    """A network as Keras' EfficientNets: with ImageNet's weights it has one more layer, which has no weights."""
-    inputs = keras.Input(input_shape or (16, 16, 3))
-    x = keras.layers.Normalization(axis=3)(keras.layers.Rescaling(1 / 255)(inputs))
-    x = keras.layers.Rescaling([2.0, 3.0, 4.0])(x) if weights == "imagenet" else x
-    x = keras.layers.Conv2D(4, 3, name="stem")(x)
-    if include_top:
-        x = keras.layers.Dense(classes, name="predictions")(keras.layers.GlobalAveragePooling2D()(x))
-    model = keras.Model(inputs, x)
-    if weights == "imagenet":
-        name = "small.weights.h5" if include_top else "small_notop.weights.h5"
-        model.load_weights(keras.utils.get_file(name, f"https://weights.invalid/{name}", cache_subdir="models"))
-    return model
-
-
-def test_a_network_of_imagenet_computes_as_kerass_and_after_a_resume(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_network_of_imagenet_computes_as_kerass_and_after_a_resume(application: dict, cache: Path) -> None:
     """A Normalization computes with what it has made of its weights, and Keras has a layer more than the network."""
-    monkeypatch.setattr(scaled, "__module__", keras.applications.ResNet50.__module__)
-    monkeypatch.setattr(keras.applications, "Scaled", scaled, raising=False)
-    drawn(scaled(include_top=False), 0).save_weights(cache / "small_notop.weights.h5")
-    how = config({"name": "Scaled"}, weights="imagenet")
-    expected = scaled((32, 32, 3), weights="imagenet", include_top=False)
+    drawn(small(include_top=False, scales=True), 0).save_weights(cache / "small_notop.weights.h5")
+    how = config({**application, "args": {"scales": True}}, weights="imagenet")
+    expected = small((32, 32, 3), weights="imagenet", include_top=False, scales=True)
     pixels = np.random.default_rng(0).uniform(0, 255, (2, 32, 32, 3)).astype(np.float32)
     model = compile_model(how, World(), 3, 10, FRESH)
     weights = [weight.numpy() for weight in [*model.trainable_weights, *model.non_trainable_weights]]

@@ -30,6 +30,11 @@ class Commit(keras.callbacks.Callback):
         self._first: int | None = None
         loader.commit(loader.used)
 
+    def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
+        # What an earlier fit took and did not use, e.g. as it failed, comes again.
+        if self._trains and self.loader.step != self.loader.used:
+            self.loader.close()
+
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         if self._trains:
             self._first = None

@@ -21,7 +21,7 @@ import numpy as np
 
 from tfpipe.config import DataConfig
 from tfpipe.config.section import literal
-from tfpipe.data.catalog.filelist import index_path, levels_of_copy, read_filelist, write_filelist
+from tfpipe.data.catalog.filelist import class_level_of_copy, index_path, read_filelist, write_filelist
 from tfpipe.data.catalog.layout import find_layout
 from tfpipe.data.catalog.load import reads_boxes
 from tfpipe.data.catalog.paths import FileList
@@ -180,9 +180,9 @@ def _write_lists(config: DataConfig, split: str, plan: StagePlan, out: Path) -> 
     target = out / LISTS[split]
     write_filelist(target, (folders[number] + name for number, name in plan.paths.entries()))
     beside = index_path(config.model_copy(update={"index": None}), target)
-    if plan.split.catalog.boxes is None:
+    if plan.split.catalog.boxes is None and reads_boxes(config, split, plan.split.catalog.paths):
         beside.unlink(missing_ok=True)  # of an earlier copy: the XMLs count
-    else:
+    elif plan.split.catalog.boxes is not None:
         # Imported late: pyarrow takes as long to import as a filelist takes to read.
         from tfpipe.data.catalog.index import copy_index, index_fingerprint
 
@@ -194,13 +194,7 @@ def _write_lists(config: DataConfig, split: str, plan: StagePlan, out: Path) -> 
 
 def _overrides(config: DataConfig, plans: dict[str, StagePlan], out: Path) -> list[str]:
     overrides = [f"data.{split}_filelist={literal(out / LISTS[split])}" for split in plans]
-    levels = {level for split, plan in plans.items() for level in levels_of_copy(config, split, plan.split.catalog)}
-    if len(levels) > 1:
-        raise ConfigError(
-            "the classes are folders of another depth in the training data than in the test data, and a list names "
-            "those of one: stage them one at a time, with --split train and --split test"
-        )
-    overrides += [f"data.class_level={level}" for level in levels if level != (config.class_level or -1)]
+    overrides += class_level_of_copy(config, {split: plan.split.catalog for split, plan in plans.items()})
     if config.index is not None:
         overrides.append("data.index=null")
     # Training would look for the XMLs of a list, unlike those of a folder.

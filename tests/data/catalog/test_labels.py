@@ -424,3 +424,10 @@ def test_folders_that_are_numbers_are_told_if_their_order_is_another(
     caplog.clear()
     warn_of_numbers(classes, data_config(classes=classes))
     assert not caplog.text
+
+
+@pytest.mark.parametrize("kind", ["none", "number", "mask"])
+def test_where_images_need_no_class_a_label_file_is_not_asked(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "labels.csv").write_text("ImageId,PredictionString\n1,x 1 1 9 9\n")
+    labels = image_labels(FileList.of(["/d/1.jpg"]), (), data_config(targets={"kind": kind}), tmp_path / "labels.csv")
+    assert labels.tolist() == [0]

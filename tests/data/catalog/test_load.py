@@ -7,11 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
+from tfpipe.config import WeightedList
+from tfpipe.data.catalog.class_folders import LABELLED
 from tfpipe.data.catalog.filelist import read_lists
-from tfpipe.data.catalog.labels import folder_of
+from tfpipe.data.catalog.labels import classes_in_list, folder_of
 from tfpipe.data.catalog.layout import annotation_folders, annotation_name, find_layout
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.sources.registry import load_split
@@ -73,3 +77,27 @@ def test_where_no_annotation_is_needed_none_is_looked_for(sample: SampleData, tm
         catalog = load_split(load_config(sample.config(tmp_path / "c.json", data=keys)).data, "train", World()).catalog
         assert not catalog.annotated.any() and catalog.annotation(0) == ""
         assert catalog.annotation_folders == [""] * len(catalog.paths.folders)
+
+
+@given(st.sampled_from([None, -1, -2, -3, 1, 2]), st.sampled_from(["a.jpg", "x/a.jpg", "x/y/a.jpg", "x/y/z/a.jpg"]))
+def test_a_list_beside_a_folder_has_the_classes_that_it_has_alone(
+    tmp_path_factory: pytest.TempPathFactory, level: int | None, name: str
+) -> None:
+    root = tmp_path_factory.mktemp("mixed")
+    for path in (*(f"tree/{one}/{two}/1.jpg" for one in "pq" for two in "rs"), f"list/{name}"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(b"x")
+    (root / "list.txt").write_text(f"list/{name}\n")
+    lists = [WeightedList(path=root / each, weight=1.0) for each in ("tree", "list.txt")]
+    rule = LABELLED._replace(level=level)
+    alone: list[str] | str
+    try:
+        alone = classes_in_list(read_lists(root / "list.txt").paths.folders, level)
+    except ConfigError as error:
+        alone = str(error)
+    try:
+        mixed = read_lists(lists, rule)
+        assert mixed.folder_classes is not None
+        assert mixed.folder_classes[-1:] == alone
+    except ConfigError as error:
+        assert str(error) == alone

@@ -97,6 +97,17 @@ def test_an_image_resumed_after_its_last_crop_is_told_when_it_is_left_out_later(
     assert left.position == len(split.catalog) + 2 and left.failure.path == split.catalog.paths[2]
 
 
+def test_positions_that_their_user_changes_are_counted_as_they_were(sample: SampleData, tmp_path: Path) -> None:
+    config = load_config(sample.config(tmp_path / "config.json", data={"on_error": "skip", "crop": "full"}))
+    log = DroppedLog(load_split(config.data, "train", World()), math.inf)
+    log.begin(Stream.start(1))
+    positions = np.array([[position, 0] for position in range(16)])
+    log.add(1, positions)
+    positions += 16
+    log.find_dropped()
+    assert log.count == 0
+
+
 @pytest.mark.parametrize(
     "data", [{"unit": "box", "crop": "random_resized"}, {"crop": "full"}, {"crop": "boxes", "annotations": "none"}]
 )

@@ -95,6 +95,9 @@ def test_each_setting_that_differs_from_the_checkpoints_is_named_when_the_run_re
     write(tmp_path, Checkpoint(state, [], []), keep=1)
     find_start(loader_of(config), tmp_path, 6, resume=True)
     assert "another setting" not in caplog.text
+    find_start(loader_of(configured(**old, lr_schedule={"scale_by_ranks": True})), tmp_path, 6, resume=True)
+    assert "lr_schedule.scale_by_ranks, the factor: null then, 1 now" in caplog.text
+    caplog.clear()
     other = configured(
         optimizer={"name": "SGD", "args": {"learning_rate": 0.01, "momentum": 0.9}},
         lr_schedule={"name": "CosineDecay"},

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from tfpipe.data.catalog.filelist import check_filelists, levels_of_copy
+    from tfpipe.data.catalog.filelist import check_filelists, class_level_of_copy
     from tfpipe.data.sources.files import Files
     from tfpipe.data.sources.registry import open_source
     from tfpipe.tools.check.result import as_json, conclusion, render, strictly, write_clean_list
@@ -64,9 +64,7 @@ def run(args: argparse.Namespace) -> None:
         if Path(results[0].place).is_dir() and not results[0].reads_xmls:
             # Training would look for the XMLs of a list, unlike those of a folder.
             keys = [f"data.{args.split}_filelist={literal(args.fix_list)}", "data.annotations=none"]
-            levels = levels_of_copy(config, args.split, results[0].catalog)
-            keys += [f"data.class_level={level}" for level in levels if level != (config.class_level or -1)]
-            print(cli.trained_from(keys))
+            print(cli.trained_from(keys + class_level_of_copy(config, {args.split: results[0].catalog})))
     if (problem := conclusion(results)) is not None:
         advised = isinstance(source, Files) and args.fix_list is None
         fix = "; --fix-list OUT writes a list without what stops training" if advised else ""

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from tfpipe.config import DataConfig, WeightedList
 from tfpipe.config.section import NETRC
+from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.catalog.class_folders import LABELLED, NO_IMAGE, SUFFIXES, has_image, read_folder
 from tfpipe.data.catalog.labels import classes_in_list, folder_of, level_in_list
 from tfpipe.data.catalog.paths import FileList, is_url, pack_lines
@@ -168,18 +169,30 @@ def read_lists(filelist: Path | list[WeightedList], rule: FolderRule = LABELLED,
     return ReadList(paths, mixed_lists(filelist, ends), classes, ledger)
 
 
-def levels_of_copy(config: DataConfig, split: str, catalog: Catalog) -> list[int]:
-    """Returns the `data.class_level` of a list of a folder's images; [] if no folder of a tree says their classes.
+def class_level_of_copy(config: DataConfig, catalogs: Mapping[str, Catalog]) -> list[str]:
+    """Returns the override of `data.class_level` with which lists of splits' images name their classes; [] for none.
 
-    Raises ConfigError as level_in_list.
+    `catalogs` are those that lists take the place of, by split; the other split stays as it is. Raises ConfigError if
+    no level is right for all: a config has one.
     """
-    filelist = config.train_filelist if split == "train" else config.test_filelist
-    is_tree = isinstance(filelist, Path) and filelist.is_dir() and config.label_file_for(split) is None
-    if not is_tree or config.label_source == "object" or (catalog.labels < 0).any():
+    if config.targets.kind in UNCLASSED or config.label_source == "object":
         return []
-    folders, first = np.unique(catalog.paths.folder, return_index=True)
-    names = [catalog.classes[number] for number in catalog.labels[first]]
-    return [level_in_list([catalog.paths.folders[folder] for folder in folders], names)]
+    levels, now = set[int](), config.class_level or -1
+    for split, filelist in (("train", config.train_filelist), ("test", config.test_filelist)):
+        if filelist is None or config.label_file_for(split):
+            continue
+        if not (isinstance(filelist, Path) and filelist.is_dir()):
+            levels.add(now)
+        elif (catalog := catalogs.get(split)) is not None and not (catalog.labels < 0).any():
+            folders, items = np.unique(catalog.paths.folder, return_index=True)
+            names = [catalog.classes[number] for number in catalog.labels[items]]
+            levels.add(level_in_list([catalog.paths.folders[folder] for folder in folders], names))
+    if len(levels) > 1:
+        raise ConfigError(
+            "the classes are folders of other depths in the training data than in the test data, and a list names "
+            "those of one: train from the folders themselves, or pack them (tfpipe pack --kind original)"
+        )
+    return [f"data.class_level={level}" for level in levels if level != now]
 
 
 def _read_list(path: Path, show: bool) -> FileList:

@@ -41,7 +41,7 @@ def first_state(loader: Loader, steps: int) -> State:
     """Returns the state of a new run on the batches of `loader`, in epochs of `steps` steps."""
     config, size = loader.config, loader.world.size
     batch, contract = GlobalBatch(size, config.data.at(0).batch_size), contract_of(config, loader.data)
-    factor = {"lr_schedule.scale_by_ranks: times": size} if config.lr_schedule.scale_by_ranks else {}
+    factor = {"lr_schedule.scale_by_ranks, the factor": size} if config.lr_schedule.scale_by_ranks else {}
     settings = settings_of(config) | factor
     return State(0, 0, 0, batch, Stream.start(size), contract, epoch_steps=steps, settings=settings)
 

@@ -63,7 +63,17 @@ def test_it_keeps_by_url_and_by_server_also_that_nothing_is_there(tmp_path: Path
     assert again.find("s3://b/1") is None
 
 
-@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "STORAGE_EMULATOR_HOST"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AWS_ENDPOINT_URL",
+        "AWS_ENDPOINT_URL_S3",
+        "AWS_PROFILE",
+        "AWS_DEFAULT_PROFILE",
+        "STORAGE_EMULATOR_HOST",
+        "FSSPEC_S3_ENDPOINT_URL",
+    ],
+)
 def test_a_server_of_the_environment_is_another_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.delenv(name, raising=False)
     cache(tmp_path).keep({"s3://b/1": b"of none"})

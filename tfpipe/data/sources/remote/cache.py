@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import os
+import re
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,8 +30,8 @@ logger = logging.getLogger(__name__)
 FREED_SHARE = 0.1
 # Seconds: a file is marked as used at most this often.
 MARK_EVERY_S = 60.0
-# Variables by which libraries of object stores find another endpoint.
-ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "STORAGE_EMULATOR_HOST")
+# Variables by which libraries of object stores find another endpoint; of fsspec's, each may name one.
+ENDPOINTS = re.compile(r"AWS_ENDPOINT_URL(_S3)?|AWS_(DEFAULT_)?PROFILE|STORAGE_EMULATOR_HOST|FSSPEC_\w+")
 # Length of the names of its folders.
 PREFIX = 2
 # Bytes of the checksum that ends a file.
@@ -66,7 +67,7 @@ class Cache:
         assert config.cache is not None, "data.remote.cache is set"
         self._folder, self._limit = config.cache, int(config.cache_gb * 1e9)
         # Part of the key, since the same URL at another endpoint is another file.
-        about = config.options | {name: os.environ[name] for name in ENDPOINTS if name in os.environ}
+        about = config.options | {name: value for name, value in os.environ.items() if ENDPOINTS.fullmatch(name)}
         self._about = json.dumps(about, sort_keys=True, default=str)
         self._intact: dict[BlockKey, tuple[str, float]] = {}  # path, time of the last mark
         try:
