@@ -5,6 +5,7 @@ network access), nested deeper than 256 tags, or with a number that cannot be in
 """
 
 import re
+from collections.abc import Iterable
 
 from lxml import etree
 
@@ -45,10 +46,7 @@ def parse(text: bytes, path: str, classes: int = 0) -> Objects:
             continue
         texts: dict[str, str] = {}
         for part in element.iterchildren("{*}name", "{*}bndbox"):
-            if _name(part) == "bndbox":
-                _add_texts(texts, part, path)
-            else:
-                _add_text(texts, part, path)
+            _add_texts(texts, part if _name(part) == "bndbox" else [part], path)
         if "name" not in texts:
             raise ValueError(f"{path}: line {element.sourceline}: <object> without <name>")
         names.append(composed_form(texts["name"]))
@@ -81,16 +79,12 @@ def _name(element: etree._Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
-def _add_texts(texts: dict[str, str], element: etree._Element, path: str) -> None:
-    for child in element:
-        _add_text(texts, child, path)
-
-
-def _add_text(texts: dict[str, str], element: etree._Element, path: str) -> None:
-    """Adds an element's text by its tag; raises ValueError if the tag is there with another text."""
-    tag, text = _name(element), (element.text or "").strip(BLANK)
-    if texts.setdefault(tag, text) != text:
-        raise ValueError(f'{path}: line {element.sourceline}: <{tag}> is "{texts[tag]}" and "{text}": state one')
+def _add_texts(texts: dict[str, str], elements: Iterable[etree._Element], path: str) -> None:
+    """Adds elements' texts by their tags; raises ValueError if a tag is there with another text."""
+    for element in elements:
+        tag, text = _name(element), (element.text or "").strip(BLANK)
+        if texts.setdefault(tag, text) != text:
+            raise ValueError(f'{path}: line {element.sourceline}: <{tag}> is "{texts[tag]}" and "{text}": state one')
 
 
 def _number(text: str | None, element: etree._Element, tag: str, path: str) -> float:
