@@ -65,12 +65,8 @@ def _edges(fields: list[str], classes: int) -> list[float]:
         edges = [y - height / 2, x - width / 2, y + height / 2, x + width / 2]
     else:
         edges = [min(numbers[1::2]), min(numbers[::2]), max(numbers[1::2]), max(numbers[::2])]
-    return [_without_rounding(edge) for edge in edges]
-
-
-def _without_rounding(edge: float) -> float:
-    """Returns 0 or 1 for an edge that is beyond the image only by rounding, such as -0.0000005."""
-    return min(max(edge, 0.0), 1.0) if -TOLERANCE <= edge <= 1 + TOLERANCE else edge
+    # An edge that is beyond the image only by rounding, such as -0.0000005, is 0 or 1.
+    return [min(max(edge, 0.0), 1.0) if -TOLERANCE <= edge <= 1 + TOLERANCE else edge for edge in edges]
 
 
 def read_description(path: Path, *, as_texts: bool = False) -> dict[str, Any]:
