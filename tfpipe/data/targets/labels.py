@@ -29,19 +29,9 @@ Find = Callable[[Crops], Any]
 """In graph: a batch of crops -> their labels, () if they have none."""
 
 
-def _label(split: Split) -> Find:
-    del split
-    return lambda crops: crops.labels
-
-
 def _number(split: Split) -> Find:
     number = _column(split.catalog.values["number"])
     return lambda crops: number(crops.origin.item)
-
-
-def _mask(split: Split) -> Find:
-    del split
-    return lambda crops: crops.origin.mask
 
 
 def _classes(split: Split) -> Find:
@@ -89,11 +79,11 @@ def _boxes(split: Split) -> Find:
 
 
 TARGETS: dict[Kind, Callable[[Split], Find]] = {
-    "label": _label,
+    "label": lambda _: lambda crops: crops.labels,
     "labels": _classes,
     "number": _number,
     "boxes": _boxes,
-    "mask": _mask,
+    "mask": lambda _: lambda crops: crops.origin.mask,
     "none": lambda _: lambda _: (),
 }
 """The function of each kind of `data.targets` that returns the one which finds the labels of a batch's crops."""
