@@ -27,7 +27,7 @@ MUTANTS = (
     Mutant(
         "data/catalog/class_folders.py",
         "if contents.identity == other:",
-        "if folder.path == str(but):",
+        "if folder == str(but):",
         "data/catalog/test_class_folders.py",
     ),
     Mutant("data/catalog/splits.py", "if rule.level is None:", "if False:", "data/catalog/test_splits.py"),

@@ -63,24 +63,25 @@ def images_below(root: Path, ledger: Ledger, *, show: bool = False, but: Path | 
     """
     images: list[str] = []
     other = None if but is None or not but.exists() else identity_of(but)
-    folders = [_Folder(str(root), frozenset())]
+    # With each folder those on its path, so that a link never leads round in a circle.
+    folders = [(str(root), frozenset[Identity]())]
     with ThreadPoolExecutor(SCAN_THREADS) as pool:
         while folders:
-            listings = pool.map(lambda folder: _list(folder.path), folders)
+            listings = pool.map(_list, [folder for folder, _ in folders])
             shown = list(progress(listings, len(folders), f"listing {root.name}", "folder", show))
             new = []
-            for folder, contents in zip(folders, shown, strict=True):
+            for (folder, above), contents in zip(folders, shown, strict=True):
                 if contents.identity == other:
                     continue
-                if contents.identity in folder.above:
-                    ledger.add("links to a folder above them", folder.path)
+                if contents.identity in above:
+                    ledger.add("links to a folder above them", folder)
                     continue
                 ledger.update(contents.ledger)
                 images += contents.images
-                above = folder.above | {contents.identity}
-                new += [_Folder(path, above) for path in contents.folders]
+                below = above | {contents.identity}
+                new += [(path, below) for path in contents.folders]
                 if not contents.images and not contents.folders:
-                    ledger.add("folders without an image", folder.path)
+                    ledger.add("folders without an image", folder)
             folders = new
     return sorted(images)
 
@@ -121,13 +122,6 @@ def has_usual_splits(root: Path, rule: FolderRule) -> bool:
     if "test" in rule.labelled or not _why_no_class(first.name, rule):
         return True
     return any(not _why_no_class(folder.name, rule) for folder in _folders_of_images(first.parent))
-
-
-class _Folder(NamedTuple):
-    """A folder to list."""
-
-    path: str
-    above: frozenset[Identity]  # the folders on its path, so that a link never leads round in a circle
 
 
 class _Listing(NamedTuple):
