@@ -148,15 +148,14 @@ def find_splits(folders: Sequence[str], rule: FolderRule) -> list[SplitFolder]:
     paths = [tuple(folder.split("/")[:-1]) for folder in folders]
     top = _top(paths)
     kids = defaultdict[str, set[str]](set)
-    for path in paths:
-        if path[: len(top)] == top and len(path) > len(top):
-            kids[path[len(top)]].update(path[len(top) + 1 : len(top) + 2])
+    for name, *inner in filter(None, (path[len(top) :] for path in paths)):
+        kids[name].update(inner[:1])
     splits = _splits(kids, rule, "".join(f"{name}/" for name in top))
     places = []
     for path in paths:
-        name = path[len(top)] if path[: len(top)] == top and len(path) > len(top) else None
-        split = None if name is None else splits.get(name)
-        if name is None or split is None:
+        name = path[len(top)] if len(path) > len(top) else ""
+        split = splits.get(name)
+        if split is None:
             places.append(SplitFolder(None, "", path))
         else:
             has_labels = split == "train" or bool(kids[name]) or "test" in rule.labelled
