@@ -237,21 +237,17 @@ def uses_of(places: Sequence[SplitFolder], rule: FolderRule) -> list[FolderUse]:
         if not place.has_labels:
             return FolderUse(None, "images of test data without class folders")
         if rule.role == "test":
-            return FolderUse("test") if place.split == test else FolderUse(None, "images of no split")
+            return FolderUse("test") if test in (None, place.split) else FolderUse(None, "images of no split")
         if place.split == "train" or (place.split is None and not has_train):
             return FolderUse("train")
         if place.split is None:
             return FolderUse(None, "images of no split")
         if rule.role == "train" or rule.has_share:
             return FolderUse(None, "images of test data, and the config takes others")
-        return (
-            FolderUse("test")
-            if place.split == test
-            else FolderUse(None, f"images of {place.split} next to those of {test}")
-        )
+        if place.split == test:
+            return FolderUse("test")
+        return FolderUse(None, f"images of {place.split} next to those of {test}")
 
-    if rule.role == "test" and test is None:
-        return [FolderUse("test") if place.has_labels else use(place) for place in places]
     return [use(place) for place in places]
 
 
