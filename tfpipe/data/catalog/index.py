@@ -79,8 +79,7 @@ def index_fingerprint(
     Raises ConfigError if the box file cannot be read.
     """
     try:
-        about = source.model_dump() if isinstance(source, Layout) else {"file": sha256(source)}
-        boxes = list(about.values())
+        boxes = list(source.model_dump().values()) if isinstance(source, Layout) else [sha256(source)]
     except OSError as error:
         raise ConfigError(f"cannot read {source}: {error.strerror}") from error
     settings = json.dumps([FORMAT, paths.digest, classes, *boxes, *(["turned"] if turn else [])])
