@@ -173,8 +173,7 @@ class DroppedLog:
         # A run may resume right after the last crop of a sample: then nothing of it is missing.
         rest = visits.first_crop < most_crops(split, visits.item)
         visits = SampleRef(*(column[rest] for column in visits))
-        files = [self._stamps(item) for item in visits.item.tolist()]
-        stored = [self._empty.get(item) == stamps for item, stamps in zip(visits.item.tolist(), files, strict=True)]
+        stored = [self._empty.get(item) == self._stamps(item) for item in visits.item.tolist()]
         visits = SampleRef(*(column[~np.array(stored, bool)] for column in visits))
         if not len(visits.item):
             return []
