@@ -86,12 +86,12 @@ def map_table(folder: Path) -> StoredTable | None:
 
 def _is_whole(table: StoredTable, checksums: dict[str, int]) -> bool:
     """Returns whether the columns and the values are those that were stored."""
-    if checksums[ABOUT] != _text_checksum(table.values, list(table.columns), checksums):
+    of_columns = {name: checksum for name, checksum in checksums.items() if name != ABOUT}
+    if checksums[ABOUT] != _text_checksum(table.values, list(table.columns), of_columns):
         return False
-    names = [name for name in checksums if name != ABOUT]
     with ThreadPoolExecutor(CHECKSUM_THREADS) as pool:
-        sums = pool.map(lambda name: _checksum(table.columns[name]), names)
-        return all(checksums[name] == checksum for name, checksum in zip(names, sums, strict=True))
+        sums = pool.map(_checksum, [table.columns[name] for name in of_columns])
+        return all(checksum == stored for checksum, stored in zip(sums, of_columns.values(), strict=True))
 
 
 def _checksum(column: np.ndarray) -> int:
@@ -105,9 +105,8 @@ def _form(descr: str, shape: tuple[int, ...]) -> bytes:
 
 
 def _text_checksum(values: dict[str, Any], columns: list[str], checksums: dict[str, int]) -> int:
-    """Returns the CRC-32 of the values, the columns' names and the other `checksums`."""
-    others = {name: checksum for name, checksum in checksums.items() if name != ABOUT}
-    return zlib.crc32(to_json([values, columns, others], sort_keys=True).encode())
+    """Returns the CRC-32 of the values, the columns' names and their `checksums`."""
+    return zlib.crc32(to_json([values, columns, checksums], sort_keys=True).encode())
 
 
 def find_table(folders: Sequence[Path], name: str) -> StoredTable | None:
@@ -138,8 +137,7 @@ def write_table(folder: Path, table: StoredTable, made_from: MadeFrom, *, replac
         unfinished.mkdir()
         sums = {name: _write_column(unfinished / f"{name}.npy", arrays) for name, arrays in parts.items()}
         header = {"columns": list(parts), "values": table.values, "made from": json.loads(made_from.text())}
-        summed = {name for name, (size, _) in sums.items() if name in table.columns or size <= SUMMED_BYTES}
-        checksums = {name: sums[name][1] for name in parts if name in summed}
+        checksums = {name: crc for name, (size, crc) in sums.items() if name in table.columns or size <= SUMMED_BYTES}
         header["checksums"] = {**checksums, ABOUT: _text_checksum(table.values, list(parts), checksums)}
         with (unfinished / ABOUT).open("w", encoding="utf-8") as text:
             text.write(to_json(header))
