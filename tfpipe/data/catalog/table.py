@@ -113,12 +113,10 @@ def find_table(folders: Sequence[Path], name: str) -> StoredTable | None:
     """Maps the table `name` in the first of `folders` that has it and may be used (_is_trusted); None if none has."""
     for folder in filter(_is_trusted, folders):
         try:
-            table = map_table(folder / name)
+            if (table := map_table(folder / name)) is not None:
+                return table
         except OSError as error:
             logger.info("cannot read the catalog in %s: %s", folder, error)
-            continue
-        if table is not None:
-            return table
     return None
 
 
@@ -239,8 +237,7 @@ class TableStore:
 
     def _find(self, kind: str, name: str, made_from: MadeFrom) -> StoredTable | None:
         """Maps a table if it is stored; if not, logs what has changed since the last one of its kind was."""
-        table = find_table(self.folders, name)
-        if table is not None:
+        if (table := find_table(self.folders, name)) is not None:
             return table
         for folder in filter(_is_trusted, self.folders):
             with suppress(OSError):  # another process may remove one meanwhile
