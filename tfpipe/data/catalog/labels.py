@@ -108,8 +108,7 @@ def checked_classes(names: Sequence[str], config: DataConfig, source: str) -> tu
         raise ConfigError(f"the class {name!a} {source} {fault(name)}: rename it")
     # `tfpipe check` tells of those that differ by blanks or case, which no system changes on its way.
     composed = tuple(map(composed_form, names))
-    twice = _first_repeated(composed)
-    if twice is not None:
+    if (twice := _first_repeated(composed)) is not None:
         spelt = sorted({ascii(name) for name in names if composed_form(name) == twice})
         hint = f", as {' and '.join(spelt)}: give both one name" if len(spelt) > 1 else ""
         raise ConfigError(f'the class "{twice}" is there twice {source}{hint}')
@@ -311,8 +310,7 @@ def _from_file(paths: Sequence[str], label_file: Path, names: Collection[str]) -
     """Returns each path's label; `names` are the known labels."""
     lines = [line.strip() for line in text_of(label_file).splitlines() if line.strip()]
     stems = [PurePath(path).stem for path in paths]
-    twice = _first_repeated(stems)
-    if twice is not None:
+    if (twice := _first_repeated(stems)) is not None:
         raise named_twice(label_file, twice)
     if lines and is_kaggle(lines[0]):
         pairs = [(image, words[0]) for image, words in map(kaggle_row, lines[1:]) if words]
@@ -335,8 +333,7 @@ def _from_file(paths: Sequence[str], label_file: Path, names: Collection[str]) -
     else:
         halves = [line.split(maxsplit=1) for line in lines]
         pairs = [(PurePath(half[0]).stem, half[-1]) for half in halves]
-    twice = _first_repeated([stem for stem, _ in pairs])
-    if twice is not None:
+    if (twice := _first_repeated([stem for stem, _ in pairs])) is not None:
         raise ConfigError(f"{label_file} holds two labels for {twice}")
     by_stem = dict(pairs)
     missing = [stem for stem in stems if stem not in by_stem]
