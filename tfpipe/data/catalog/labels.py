@@ -79,9 +79,8 @@ def class_table(
     every rank, for training and test data, and on every file system; () if images have none. Raises ConfigError if
     there is no class, a name occurs twice, or there are more classes than `data.num_classes`.
     """
-    named = named_classes(config)
-    if named is not None:
-        source, names = f"in {config.classes if isinstance(config.classes, Path) else 'data.classes'}", named
+    if (names := named_classes(config)) is not None:
+        source = f"in {config.classes if isinstance(config.classes, Path) else 'data.classes'}"
     elif config.targets.kind in UNCLASSED:
         return ()
     else:
