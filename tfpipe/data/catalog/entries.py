@@ -26,8 +26,7 @@ def find_entries(config: DataConfig, catalog: Catalog, *, show: bool) -> StoredT
     `text` (uint8 [m]) has each image's bytes, and one more that ends them; `starts` (int64 [n + 1]) the first byte of
     each, and the last one's end. `show`: logs where they are, or that those that are there are of other images.
     """
-    folder = entries_folder(config, catalog.split)
-    if folder is None:
+    if (folder := entries_folder(config, catalog.split)) is None:
         return None
     name = entries_name(catalog)
     table = find_table([folder], name)

@@ -254,8 +254,7 @@ class TableStore:
                 try:
                     create_folder(folder)
                     locks.enter_context(waiting_lock(folder / LOCK))
-                    mapped = map_table(folder / name)  # another process may have made it meanwhile
-                    if mapped is not None:
+                    if (mapped := map_table(folder / name)) is not None:  # another process may have made it meanwhile
                         return mapped
                     self._tidy(folder, name.partition("-")[0])
                 except OSError as error:
@@ -266,8 +265,7 @@ class TableStore:
                     return None
                 try:
                     write_table(folder / name, table, made_from)
-                    mapped = map_table(folder / name)
-                    if mapped is None:
+                    if (mapped := map_table(folder / name)) is None:
                         raise OSError("it cannot be read again")
                     logger.info("%s: %.0f MB, which all processes of a host map", folder / name, mapped.nbytes / 1e6)
                     return mapped
