@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain, islice
 from typing import NamedTuple
 
 from tfpipe.config import Remote
@@ -134,28 +135,22 @@ def read_ranges(
 
     `files` are URLs, and the versions of them that are meant; None for any.
     """
-    groups, requests = list(neighbours(extents)), list[ByteRange]()
-    owners: list[int] = []
-    for owner, group in enumerate(groups):
+    groups, requests = list(neighbours(extents)), list[list[ByteRange]]()
+    for group in groups:
         file, start, _ = extents[group[0]]
         url, stamp = files[file]
         end = max(extents[number].end for number in group)
-        parts = [ByteRange(url, at, min(at + REQUEST_BYTES, end), stamp) for at in range(start, end, REQUEST_BYTES)]
-        requests += parts
-        owners += [owner] * len(parts)
-    received: list[list[bytes]] = [[] for _ in groups]
-    errors: dict[int, FetchError] = {}
-    for owner, data in zip(owners, fetcher.ranges(requests), strict=True):
-        if isinstance(data, FetchError):
-            errors.setdefault(owner, data)
-        else:
-            received[owner].append(data)
+        starts = range(start, end, REQUEST_BYTES)
+        requests.append([ByteRange(url, at, min(at + REQUEST_BYTES, end), stamp) for at in starts])
+    answers = iter(fetcher.ranges([*chain.from_iterable(requests)]))
     results: list[bytes | FetchError] = [b""] * len(extents)
-    for owner, group in enumerate(groups):
-        data, first = b"".join(received[owner]), extents[group[0]].offset
+    for group, parts in zip(groups, requests, strict=True):
+        received, first = [*islice(answers, len(parts))], extents[group[0]].offset
+        error = next((part for part in received if isinstance(part, FetchError)), None)
+        data = b"".join(part for part in received if not isinstance(part, FetchError))
         for number in group:
             start = extents[number].offset - first
-            results[number] = errors.get(owner) or data[start : start + extents[number].length]
+            results[number] = error or data[start : start + extents[number].length]
     return results
 
 
