@@ -121,9 +121,7 @@ class Archive(ScannedSource):
         path = source.path if split == "train" else source.test_path
         if path is not None:
             train, _, left_out = files_at(path, "train", self.config.remote, holds_no_images)
-            unread = sorted(
-                name for name in (file.name for file in chain(train, *left_out.values())) if holds_no_images(name)
-            )
+            unread = sorted(file.name for file in chain(train, *left_out.values()) if holds_no_images(file.name))
             ledger.add_all("archives of no images by their names", unread)
         return ledger
 
