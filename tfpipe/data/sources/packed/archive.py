@@ -287,11 +287,8 @@ def _likeness(folders: Sequence[str], others: Sequence[str]) -> int:
 
     0 if the last ones are not alike.
     """
-
-    def are_alike(one: str, other: str) -> bool:
-        return one == other or (one.lower(), other.lower()) == ("annotations", "jpegimages")
-
-    alike = map(are_alike, reversed(folders), reversed(others))
+    pairs = zip(reversed(folders), reversed(others), strict=False)
+    alike = (one == other or (one.lower(), other.lower()) == ("annotations", "jpegimages") for one, other in pairs)
     return sum(1 for _ in takewhile(bool, alike))
 
 
