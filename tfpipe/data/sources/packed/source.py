@@ -16,14 +16,7 @@ from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import table_boxes, table_paths
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.catalogs import images_catalog
-from tfpipe.data.sources.packed.manifest import (
-    ADVICE,
-    PREFIX,
-    Manifest,
-    manifest_name,
-    packed_table,
-    pixel_keys,
-)
+from tfpipe.data.sources.packed.manifest import ADVICE, PREFIX, Manifest, manifest_name, packed_table, pixel_keys
 from tfpipe.data.sources.packed.shards import WHOLE, Records, Shards
 from tfpipe.data.sources.packed.stored import ShardSplit, StoredSource
 from tfpipe.data.sources.remote.url_path import AnyPath
@@ -122,9 +115,7 @@ class PackedSource(StoredSource):
             self.open_shards([(path, Stamp(shard["bytes"], int(shard["sha256"], 16))) for path, shard in files]),
         )
         columns, classes, paths = table.columns, tuple(manifest.about["classes"]), table_paths(table)
-        pixels = None
-        if shards.kind == "raw":
-            pixels = math.prod((*self.config.crop_image_size, self.config.num_channels))
+        pixels = math.prod((*self.config.crop_image_size, self.config.num_channels)) if shards.kind == "raw" else None
         shards.check_places([shard["bytes"] for shard in manifest.shards], paths, ADVICE, pixels)
         _check_records(shards, columns["label"], len(classes), self.folder)
         catalog = images_catalog(split, paths, columns["label"], classes, table_boxes(table))
