@@ -55,7 +55,7 @@ MUTANTS = (
     Mutant("data/runtime/store.py", "is_cached & is_compared.sparse_read(item)", "is_cached"),
     Mutant("data/sources/space.py", "1 if len(seen) == len(split.catalog) else sharing", "sharing"),
     Mutant("data/sources/packed/pixels.py", "len(beyond := np.flatnonzero(", "len(beyond := 0 * np.flatnonzero("),
-    Mutant("data/sources/packed/manifest.py", 'yield "" if same else', 'yield "" if True else'),
+    Mutant("data/sources/packed/manifest.py", 'return "" if same else', 'return "" if True else'),
     # Failures.
     Mutant("data/failures/missing.py", "visits.position != self.last", "visits.position != -1"),
     Mutant("data/failures/diagnose.py", "done + 1).item[-1]", "done + 2).item[-1]"),

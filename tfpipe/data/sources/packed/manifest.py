@@ -10,7 +10,7 @@ Files of the test split begin with "validation". The files do not depend on time
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -127,17 +127,6 @@ class Manifest:
             if stamp.size != file["bytes"]:
                 raise ConfigError(f"{path} has {stamp.size} bytes, its manifest says {file['bytes']}; {ADVICE}")
 
-    def check_sums(self, folder: Path) -> Iterator[str]:
-        """Compares the sha256 of every file; yields an error message for each, "" if it matches."""
-        for file in [*self.shards, *self.tables]:
-            path = folder / file["name"]
-            try:
-                same = sha256(path) == file["sha256"]
-            except OSError as error:
-                yield f"cannot read {path}: {error.strerror}"
-            else:
-                yield "" if same else f"{path} is not what was packed: its sha256 differs"
-
 
 def manifest_name(split: str) -> str:
     """Returns the name of the manifest that `tfpipe pack` writes for `split`."""
@@ -152,12 +141,21 @@ def verify(folder: Path) -> str:
     manifests = [Manifest.read(path) for path in (folder / manifest_name(split) for split in PREFIX) if path.exists()]
     if not manifests:
         raise ConfigError(f"nothing is packed in {folder}: there is no {folder / manifest_name('train')}")
-    files = sum(len(manifest.shards) + len(manifest.tables) for manifest in manifests)
-    results = (problem for manifest in manifests for problem in manifest.check_sums(folder))
-    problems = list(filter(None, progress(results, files, "comparing checksums")))
+    files = [file for manifest in manifests for file in (*manifest.shards, *manifest.tables)]
+    results = (_change_of(folder / file["name"], file["sha256"]) for file in files)
+    problems = list(filter(None, progress(results, len(files), "comparing checksums")))
     if problems:
-        raise ConfigError("\n  ".join([f"{len(problems)} of {files} files are not as packed:", *problems, ADVICE]))
-    return f"{folder}: {counted(files, 'file')} as packed"
+        raise ConfigError("\n  ".join([f"{len(problems)} of {len(files)} files are not as packed:", *problems, ADVICE]))
+    return f"{folder}: {counted(len(files), 'file')} as packed"
+
+
+def _change_of(path: Path, digest: str) -> str:
+    """Returns an error message about a file whose sha256 is not this one, "" if it is."""
+    try:
+        same = sha256(path) == digest
+    except OSError as error:
+        return f"cannot read {path}: {error.strerror}"
+    return "" if same else f"{path} is not what was packed: its sha256 differs"
 
 
 def pixel_keys(config: DataConfig, split: str) -> dict[str, Any]:
