@@ -224,18 +224,17 @@ def read_notes(file: IO[bytes], image: Member, notes: Mapping[str, Member], colu
     with_boxes = [ending for ending, part in stated.items() if len(part.boxes)]
     remedy = "take one of them out, or set data.source.columns.boxes to a key that no .json has"
     boxed = stated.get(only(with_boxes, "boxes", remedy) or "", Notes())
-    extra = stated["json"].extra if "json" in stated else [None] * len(columns.extra)
-    result = boxed._replace(extra=extra)
-    count = len(result.boxes)
-    if len(result.box_labels) != count:
-        raise ValueError(f"{image.name} has {counted(len(result.box_labels), 'label')} for {counted(count, 'box')}")
+    count = len(boxed.boxes)
+    if len(boxed.box_labels) != count:
+        raise ValueError(f"{image.name} has {counted(len(boxed.box_labels), 'label')} for {counted(count, 'box')}")
     texts = set(filter(None, labels.values()))
     if len(texts) > 1:
         raise ValueError(
             f'{image.name} has the label "{labels["cls"]}" in its .cls and "{labels["json"]}" in its .json: make them '
             "the same, or set data.source.columns.label to a key that no .json has"
         )
-    return result._replace(label=only(texts, "the label"))
+    extra = stated["json"].extra if "json" in stated else [None] * len(columns.extra)
+    return boxed._replace(label=only(texts, "the label"), extra=extra)
 
 
 def _of_json(contents: bytes, columns: Columns, image: str) -> Notes:
