@@ -23,10 +23,6 @@ from tfpipe.util.open_files import allow_open
 from tfpipe.util.resources import free_memory
 from tfpipe.util.retry import retried
 
-Addresses = Callable[[np.ndarray], tuple[np.ndarray, object]]
-"""(records (int64 [k])) -> the addresses of their contents (uintp [k]), valid for as long as the object is held. Raises
-a ValueError that names the record."""
-
 
 def loader(
     packed: Shards, images: FileList, shape: tuple[int, int, int]
@@ -62,8 +58,11 @@ def loader(
     return load
 
 
-def _addresses(packed: Shards, images: FileList) -> Addresses:
-    """Returns the function that finds records where the shards are mapped, or reads or fetches them."""
+def _addresses(packed: Shards, images: FileList) -> Callable[[np.ndarray], tuple[np.ndarray, object]]:
+    """Returns the function that finds records (int64 [k]) where the shards are mapped, or reads or fetches them.
+
+    It returns their addresses (uintp [k]), valid while the object is held; raises a ValueError that names the record.
+    """
     maps = _map_shards(packed, images) if packed.remote is None else None
     if maps is not None:
         starts = np.array([np.frombuffer(content, np.uint8).ctypes.data for content in maps], np.uintp)
