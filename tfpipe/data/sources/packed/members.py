@@ -42,8 +42,6 @@ ENCRYPTED, UTF8, IN_64_BITS = 1, 0x800, 0xFFFF
 LOCAL, EXTRA_NAME, NAME_IN_UTF8 = struct.Struct("<4s22xHH"), struct.Struct("<HHBL"), 0x7075
 # Of other methods, for messages (4.4.5).
 NAMES = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz", 98: "ppmd"}
-
-
 # Drawn lines, which code page 437 has where other code pages have letters.
 LINES = re.compile("[\u2500-\u259f]")
 
