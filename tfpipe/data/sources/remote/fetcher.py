@@ -240,9 +240,8 @@ class Fetcher:
 
     def _error(self, failure: Exception, url: str, done: int, began_s: float) -> FetchError:
         effort = "tried once" if done == 1 else f"tried {done} times in {time.monotonic() - began_s:.0f} s"
-        return FetchError.of(
-            url, f"{reason(failure, self.config.timeout_s)}; {effort}", status_of(failure) == HTTPStatus.NOT_FOUND
-        )
+        why = f"{reason(failure, self.config.timeout_s)}; {effort}"
+        return FetchError.of(url, why, status_of(failure) == HTTPStatus.NOT_FOUND)
 
 
 def _close(closing: threading.Event, pending: Iterable[Future[Any]], client: HttpClient | None) -> None:
