@@ -75,9 +75,8 @@ class _Transfer:
         self._ask(self.request._replace(url=url))
 
     def _ask(self, request: ByteRange) -> None:
-        self.request = request
-        start, end = self.request.start, self.request.end
-        self._chunks, self._size, self._most = [], 0, file_systems.MAX_BYTES if end is None else end - start
+        self.request, self._chunks, self._size = request, [], 0
+        self._most = file_systems.MAX_BYTES if request.end is None else request.end - request.start
         self._headers, self._moved = {}, False
 
     def write(self, chunk: bytes) -> int | None:
@@ -313,8 +312,7 @@ class HttpClient:
 
     def _end(self, multi: Any) -> None:
         """Ends all batches without results, and closes the connections."""
-        batches = {id(transfer.batch): transfer.batch for transfer in self._running.values()}
-        batches.update({id(batch): batch for batch, _ in self._waiting})
+        batches = {*(transfer.batch for transfer in self._running.values()), *(batch for batch, _ in self._waiting)}
         for handle in self._running:
             multi.remove_handle(handle)
         multi.close()
@@ -322,7 +320,7 @@ class HttpClient:
         with self._lock:
             self._closed = True
             os.close(self._wake)
-        for batch in batches.values():
+        for batch in batches:
             batch.future.cancel()
 
 
