@@ -206,7 +206,7 @@ def test_a_header_may_have_any_letters(server: Server) -> None:
 
 def test_a_web_server_lists_no_folders(server: Server) -> None:
     with pytest.raises(FetchError, match="web servers list no folders; tried once"):
-        Fetcher(Remote(), [server.url]).names([server.url])
+        Fetcher(Remote(), [server.url]).listings([server.url])
 
 
 def test_a_connection_serves_one_request_after_another_and_a_lost_one_is_replaced(server: Server) -> None:

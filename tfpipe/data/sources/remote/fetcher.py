@@ -108,13 +108,6 @@ class Fetcher:
         """Returns each URL's size in bytes and its ETag or time of change, as far as stated, or the error."""
         return self._data([ByteRange(url, 0, 1, exact=False, what="stamp") for url in urls])
 
-    def names(self, folders: Sequence[str]) -> list[set[str]]:
-        """Returns the base names in each folder of an object store; an empty set for a folder that does not exist.
-
-        Raises FetchError if a folder cannot be listed.
-        """
-        return [{name for name, _ in entries} for entries in self.listings(folders)]
-
     def listings(self, folders: Sequence[str]) -> list[list[tuple[str, bool]]]:
         """Returns the base names in each folder of an object store, and whether each is a folder; [] if there is none.
 

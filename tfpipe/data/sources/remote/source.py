@@ -36,7 +36,8 @@ class UrlStorage(Storage):
 
     def names(self, folders: list[str]) -> Iterator[set[str]]:
         for start in range(0, len(folders), LISTED_TOGETHER):
-            yield from self.fetcher().names(folders[start : start + LISTED_TOGETHER])
+            for entries in self.fetcher().listings(folders[start : start + LISTED_TOGETHER]):
+                yield {name for name, _ in entries}
 
     def contents(self, paths: list[str]) -> Sequence[bytes | None]:
         results = self.fetcher().fetch(paths)

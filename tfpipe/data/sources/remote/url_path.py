@@ -76,8 +76,8 @@ class UrlPath:
 
     def names(self) -> set[str]:
         """Returns the base names in a folder of an object store, empty if there is none. Raises FetchError."""
-        (names,) = self.fetcher().names([self._url])
-        return names - {""}
+        (entries,) = self.fetcher().listings([self._url])
+        return {name for name, _ in entries if name}
 
     def read_bytes(self) -> bytes:
         """Returns the content; raises OSError."""
