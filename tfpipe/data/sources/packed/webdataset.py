@@ -207,7 +207,7 @@ def read_notes(file: IO[bytes], image: Member, notes: Mapping[str, Member], colu
     """Reads the members next to an image; raises ValueError if they cannot be used, or two of them have boxes."""
     if UNUSABLE.search(image.name):
         raise ValueError(f"the name {image.name!a} {fault(image.name)}: rename it")
-    stated, labels = dict[str, Notes](), dict[str, str | None]()
+    stated = dict[str, Notes]()
     for ending, member in notes.items():
         if ending == "xml":
             objects = parse_annotation(read_member(file, member), member.name)
@@ -215,10 +215,9 @@ def read_notes(file: IO[bytes], image: Member, notes: Mapping[str, Member], colu
         elif ending in ("cls", "json"):
             try:
                 if ending == "cls":
-                    labels[ending] = label_text(read_member(file, member))
+                    stated[ending] = Notes(label_text(read_member(file, member)))
                 else:
                     stated[ending] = _of_json(read_member(file, member), columns, image.name)
-                    labels[ending] = stated[ending].label
             except (ValueError, TypeError, AttributeError) as error:
                 raise ValueError(f"{member.name}: {error}") from error
     with_boxes = [ending for ending, part in stated.items() if len(part.boxes)]
@@ -227,11 +226,11 @@ def read_notes(file: IO[bytes], image: Member, notes: Mapping[str, Member], colu
     count = len(boxed.boxes)
     if len(boxed.box_labels) != count:
         raise ValueError(f"{image.name} has {counted(len(boxed.box_labels), 'label')} for {counted(count, 'box')}")
-    texts = set(filter(None, labels.values()))
+    texts = {part.label for part in stated.values() if part.label}
     if len(texts) > 1:
         raise ValueError(
-            f'{image.name} has the label "{labels["cls"]}" in its .cls and "{labels["json"]}" in its .json: make them '
-            "the same, or set data.source.columns.label to a key that no .json has"
+            f'{image.name} has the label "{stated["cls"].label}" in its .cls and "{stated["json"].label}" in its '
+            ".json: make them the same, or set data.source.columns.label to a key that no .json has"
         )
     extra = stated["json"].extra if "json" in stated else [None] * len(columns.extra)
     return boxed._replace(label=only(texts, "the label"), extra=extra)
