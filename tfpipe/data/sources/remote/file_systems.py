@@ -20,16 +20,8 @@ MAX_BYTES = 2**28
 THREADS = 64
 # Names by which fsspec's file systems state that a file has changed, in lower case, the best first.
 VERSIONS = (
-    "etag",
-    "blob_id",
-    "content-md5",
-    "last-modified",
-    "lastmodified",
-    "last_modified",
-    "updated",
-    "mtime",
-    "created",
-)
+    "etag", "blob_id", "content-md5", "last-modified", "lastmodified", "last_modified", "updated", "mtime", "created",
+)  # fmt: skip
 # Headers of an answer to a request for a part of a file.
 OF_PARTS = ("content-range", "content-length", *VERSIONS)
 CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)", re.IGNORECASE)
