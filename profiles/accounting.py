@@ -85,18 +85,18 @@ def main(args: argparse.Namespace) -> None:
     world, interval, batch_size = World(), config.training.interval, config.data.batch_size
     configure_devices(world)
     with tempfile.TemporaryDirectory() as folder:
-        run = load_run(config, world, Path(folder))
-        steps = run.train.schedule.phase(0).steps
-        start = Start(first_state(run.train, steps))
-        model = compile_model(config, world, run.train.data.outputs, steps, start)
-        model.train_on(run.train)
-        record = Record(run.folder)
+        loader, _ = load_run(config, world)
+        steps = loader.schedule.phase(0).steps
+        start = Start(first_state(loader, steps))
+        model = compile_model(config, world, loader.data.outputs, steps, start)
+        model.train_on(loader)
+        record = Record(Path(folder))
         # As Throughput when its warm-up is over.
         throughput = SimpleNamespace(steps=1, images_per_step=batch_size)
-        accounting = Accounting(run.train, interval, throughput, record)
+        accounting = Accounting(loader, interval, throughput, record)
         turns = Turns(accounting, plain_function(model))
         steps = 2 * (args.pairs + TO_SKIP) * interval
-        with StallWatch(run.train, record.path):
+        with StallWatch(loader, record.path):
             steady = tf.data.Dataset.range(1).repeat()
             model.fit(steady, steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=[record, turns])
     seconds = {accounted: turns.seconds[accounted][TO_SKIP:] for accounted in (True, False)}

@@ -199,7 +199,7 @@ def test_tfpipe_train_and_packs_of_crops_say_why_they_refuse_views(sample: Sampl
     with pytest.raises(
         ConfigError, match=r"tfpipe train trains classifiers, of one class a crop, and the config has data.views: take"
     ):
-        load_run(config, World(), tmp_path)
+        load_run(config, World())
     for kind in ("crops", "raw"):
         whole = views_config(sample, tmp_path, crop="full", views=[{"count": 2}])
         with pytest.raises(

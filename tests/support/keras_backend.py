@@ -114,7 +114,7 @@ def runs(config: tfpipe.Config, folder: Path) -> dict[str, Any]:
     make, guarded = loop.make_callbacks, Guarded(config.training.steps_per_epoch)
     loop.make_callbacks = lambda *given: [guarded, *make(*given)]
     loop.train(config, tfpipe.World(), whole)
-    loop.make_callbacks = lambda run, checkpoints: [StopAfter(checkpoints.stop), *make(run, checkpoints)]
+    loop.make_callbacks = lambda *given: [StopAfter(given[-1].stop), *make(*given)]
     try:
         loop.train(drawn, tfpipe.World(), parts)
     except Stopped as stopped:

@@ -5,7 +5,7 @@ import logging
 import math
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -59,14 +59,6 @@ from tfpipe.util.atomic_write import writing
 logger = logging.getLogger(__name__)
 
 
-class TrainingRun(NamedTuple):
-    """A run's directory and data; the training data's Loader has its config, catalog and world."""
-
-    folder: Path
-    train: Loader
-    test: Loader | None
-
-
 @kept_determinism()
 def train(
     config: Config,
@@ -87,12 +79,12 @@ def train(
     """
     log_devices(world)
     prepare_backend(config, world)
-    run = load_run(config, world, run_dir, traced is not None)
-    schedule = run.train.schedule
+    loader, test = load_run(config, world, traced is not None)
+    schedule = loader.schedule
     steps = schedule.phase(0).steps
-    start = find_start(run.train, run_dir, steps, resume=resume, anyway=anyway)
-    run.train.restart(start.state.stream, start.state.total_steps, (start.state.epoch, start.state.step))
-    run.train.meter.steps = start.state.total_steps
+    start = find_start(loader, run_dir, steps, resume=resume, anyway=anyway)
+    loader.restart(start.state.stream, start.state.total_steps, (start.state.epoch, start.state.step))
+    loader.meter.steps = start.state.total_steps
     saved, untrained = run_dir / MODEL, start.state.epoch < config.training.epochs
     # A run that was ended while it saved the model has an older one, or none.
     is_saved = world.from_rank0(lambda: saved_step(saved)) == start.state.total_steps
@@ -102,19 +94,19 @@ def train(
     with stop_on_signals() as stop, writing(run_dir, RESUME_ADVICE):
         keras.utils.set_random_seed(config.training.seed + world.rank)  # of a user's `data.transform`, too
         if untrained:
-            run.train.start()  # reads and decodes while the model is built and restored
+            loader.start()  # reads and decodes while the model is built and restored
         total = schedule.first_step(config.training.epochs)
-        model = compile_model(config, world, run.train.data.outputs, steps, start, total)
+        model = compile_model(config, world, loader.data.outputs, steps, start, total)
         check_room(run_dir, sum(item.numpy().nbytes for item in [*model.weights, *model.optimizer.variables]), world)
         checkpoints = Checkpoints(run_dir, config.training, world, start.state, stop)
-        callbacks = make_callbacks(run, checkpoints)
+        callbacks = make_callbacks(loader, test, checkpoints)
         record_start(run_dir, world, start.state.total_steps, start.state.epoch)
         if traced is not None:
-            names = partial(sample_names, run.train.data)
+            names = partial(sample_names, loader.data)
             callbacks.insert(0, Profile(Tracer(trace_folder(run_dir, world), traced, world.rank, names)))
-        model.train_on(run.train)
+        model.train_on(loader)
         metrics = run_dir / METRICS if world.rank == 0 else None
-        with live_metrics(run.train, callbacks), StallWatch(run.train, metrics, end=partial(end_run, run_dir, world)):
+        with live_metrics(loader, callbacks), StallWatch(loader, metrics, end=partial(end_run, run_dir, world)):
             logs = fit(model, max(phase.steps for phase in schedule.phases), callbacks, checkpoints)
     check_weights(model, world)
     # The others wait: TensorFlow's collectives would report a rank as lost that ends half a minute before this one.
@@ -123,8 +115,8 @@ def train(
     return logs
 
 
-def load_run(config: Config, world: World, folder: Path, marks: bool = False) -> TrainingRun:
-    """Loads the catalogs, and computes the steps of an epoch; `marks`: records the times of single training samples.
+def load_run(config: Config, world: World, marks: bool = False) -> tuple[Loader, Loader | None]:
+    """Returns the training data and the test data, if there are some; `marks`: times single training samples.
 
     StallWatch limits the waits for a batch: unlike an exception, it also ends a process that hangs elsewhere. Raises
     ConfigError if data or targets cannot be trained on, or a callback cannot set the learning rate.
@@ -159,7 +151,7 @@ def load_run(config: Config, world: World, folder: Path, marks: bool = False) ->
         )
     if config.data.has_phases:
         logger.info("%s", of_list)
-    return TrainingRun(folder, train, test)
+    return train, test
 
 
 def check_targets(data: DataConfig) -> None:
@@ -218,29 +210,28 @@ def compile_model(
     return model
 
 
-def make_callbacks(run: TrainingRun, checkpoints: Checkpoints) -> list[keras.callbacks.Callback]:
+def make_callbacks(loader: Loader, test: Loader | None, checkpoints: Checkpoints) -> list[keras.callbacks.Callback]:
     """Builds the callbacks in their order: each adds to the logs that the next one sees; `checkpoints` comes last."""
-    loader, start = run.train, checkpoints.state
-    config, world = loader.config, loader.world
+    config, world, run_dir, start = loader.config, loader.world, checkpoints.run_dir, checkpoints.state
     training = config.training
     throughput = Throughput(loader.schedule, world.size, start.epoch_steps - start.step)
-    record = Record(run.folder) if world.rank == 0 else None
+    record = Record(run_dir) if world.rank == 0 else None
     accounting = Accounting(loader, training.interval, throughput, record)
-    callbacks = [NotFiniteGuard(run.folder, world), throughput, accounting, OverRanks(world)]
+    callbacks = [NotFiniteGuard(run_dir, world), throughput, accounting, OverRanks(world)]
     if config.data.on_error == "skip":
-        callbacks.append(Skipping(loader, run.folder, training.interval, start.dropped))
+        callbacks.append(Skipping(loader, run_dir, training.interval, start.dropped))
     if training.log_positions:
-        callbacks.append(PositionsLog(run.folder, world.rank))
-    if run.test is not None:
-        evaluator = Evaluator(run.test, loader.data.outputs, run.folder, end=partial(end_run, run.folder, world))
+        callbacks.append(PositionsLog(run_dir, world.rank))
+    if test is not None:
+        evaluator = Evaluator(test, loader.data.outputs, run_dir, end=partial(end_run, run_dir, world))
         callbacks.append(Evaluation(evaluator, training.test_every, checkpoints))
     if config.callbacks:
-        callbacks.append(OwnCallbacks(config, world, checkpoints, tested=run.test is not None))
+        callbacks.append(OwnCallbacks(config, world, checkpoints, tested=test is not None))
     if isinstance(loader.data.order, WeightedOrder):
         callbacks.append(SampleShares(loader))
     if record is not None:
-        (run.folder / CONFIG).write_text(config.model_dump_json(indent=2) + "\n")
-        write_classes(run.folder, loader)
+        (run_dir / CONFIG).write_text(config.model_dump_json(indent=2) + "\n")
+        write_classes(run_dir, loader)
         callbacks += [record, Display(throughput, training.epochs, loader.schedule, training.status, start.step)]
     return [*callbacks, checkpoints]
 
