@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfpipe.collectives.agreement import spans
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
-from tfpipe.training.checkpointing.checkpoints import FOLDER
+from tfpipe.training.checkpointing.checkpoints import checkpoint_paths
 from tfpipe.training.monitor.record import Logs
 from tfpipe.training.run_model import RunCallback, StepResult
 
@@ -58,10 +58,8 @@ class NotFiniteGuard(RunCallback):
             + ("" if every[rank][3] is None else f" (the step before: {', '.join(spans(every[rank][3]))})")
             for rank in affected
         ]
-        checkpoints = sorted((self.run_dir / FOLDER).glob("step-*.npz"))
-        advice = "there is no checkpoint yet: start again"
-        if checkpoints:
-            advice = f"--resume continues from {checkpoints[-1]}"
+        saved = checkpoint_paths(self.run_dir)
+        advice = f"--resume continues from {saved[0]}" if saved else "there is no checkpoint yet: start again"
         raise TfpipeError(
             f"rank {self.world.rank}: the loss is not finite in step {first.step} of the run, on {len(affected)} of "
             f"{len(every)} ranks; {'; '.join(causes)}. tfpipe order names the files at these positions; {advice}, e.g. "

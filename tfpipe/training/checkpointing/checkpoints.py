@@ -111,7 +111,7 @@ def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
         arrays |= {f"{kind}.{number:05}": array for number, array in enumerate(getattr(checkpoint, kind))}
     with atomic_write(path, sync=True) as partial, partial.open("wb") as file:
         np.savez(file, about=np.array(to_json(header)), **arrays)  # type: ignore[arg-type]
-    paths = _paths(run_dir)
+    paths = checkpoint_paths(run_dir)
     number = paths.index(path)
     for other in (*paths[:number], *paths[number + keep :]):
         other.unlink(missing_ok=True)
@@ -124,7 +124,7 @@ def read_latest(run_dir: Path) -> Checkpoint | None:
     Raises ConfigError if the run has checkpoints, but none can be read.
     """
     problems = []
-    for path in _paths(run_dir):
+    for path in checkpoint_paths(run_dir):
         try:
             return read(path)
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
@@ -160,7 +160,7 @@ def read(path: Path) -> Checkpoint:
         return Checkpoint(State(**fields, stream=stream, seeds=file["seeds"], metrics=metrics), weights, optimizer)
 
 
-def _paths(run_dir: Path) -> list[Path]:
+def checkpoint_paths(run_dir: Path) -> list[Path]:
     """Returns the paths of the run's checkpoints, the last one first."""
     return sorted((run_dir / FOLDER).glob("step-*.npz"), reverse=True)
 
