@@ -261,18 +261,14 @@ class World:
         """Returns the sum of a float64 array over ranks, on every rank; RuntimeError if nothing connects them."""
         if self.size == 1:
             return values
-        return self._reachable.sum(np.asarray(values, np.float64))
+        return self.tensors.sum(np.asarray(values, np.float64))
 
     @property
     def tensors(self) -> TensorCollectives:
         """Returns the collectives of tensors. Raises RuntimeError if nothing connects the ranks."""
-        return self._reachable  # type: ignore[return-value]
-
-    @property
-    def _reachable(self) -> Collectives:
         if self.collectives is None:
             raise RuntimeError(f"World(rank={self.rank}, size={self.size}) was made by hand: it reaches no other rank")
-        return self.collectives
+        return self.collectives  # type: ignore[return-value]
 
     def mine(self, items: S) -> S:
         """Returns this rank's share of `items`, every `size`-th; all of them without a backend."""
