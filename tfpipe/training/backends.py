@@ -35,7 +35,6 @@ class ParallelModel(RunModel):
     jit = False  # of Keras' own functions; `make_train_function` compiles the step
     xla = False
     """Whether XLA compiles the training step; with several ranks the part before the collectives, which it cannot."""
-    fp16_compression = False
 
     def train_step(self, data: Any) -> tuple[dict[str, Any], tf.Tensor, tf.Tensor]:
         """Trains one step on a batch of (images, labels, weights or None, requests).
@@ -171,7 +170,6 @@ class BackendModel(RunModel):
 
     jit = "auto"
     seed = 0  # seed of PyTorch's own generator, from which Keras' dropout draws there
-    fp16_compression = False
 
     def make_train_function(self, force: bool = False) -> None:
         """Builds the training function, which takes the batches from the Loader."""
@@ -213,8 +211,7 @@ class TorchModel(BackendModel):
         """Trains one step of several ranks; returns its logs, what the ranks asked, and the seconds of the average."""
         import torch
 
-        images, labels, *rest = batch
-        weights = rest[0] if rest else None
+        images, labels, weights = (*batch, None)[:3]
         logits = self(images, training=True)
         self.zero_grad()
         loss = self._compute_loss(x=images, y=labels, y_pred=logits, sample_weight=weights, training=True)

@@ -85,6 +85,7 @@ class RunModel(keras.Model):
 
     jit: bool | str  # Keras' `jit_compile`
     world = World()
+    fp16_compression = False  # of the gradients that ranks average
     meter: Meter | None = None  # meter of the training steps: the loader's
     train_function: Any  # Keras' attribute: None until `make_train_function` has run
     loader: Loader | None = None  # source of the batches
