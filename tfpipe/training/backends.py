@@ -5,7 +5,7 @@ import logging
 import sys
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -104,11 +104,10 @@ def timed_average(
     return averaged, tf.maximum(now_s(averaged) - before_s, 0.0)
 
 
-def broadcast(variables: Iterable[keras.Variable], world: World, name: str) -> None:
+def broadcast(variables: Sequence[keras.Variable], world: World, name: str) -> None:
     """Broadcasts rank 0's values to every rank."""
     if world.size == 1:
         return
-    variables = list(variables)
     values = world.tensors.broadcast_arrays([variable.numpy() for variable in variables], name)
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
@@ -345,13 +344,12 @@ def prepare_backend(config: Config, world: World) -> None:
             "training.xla compiles the step by KERAS_BACKEND=tensorflow or jax; received: KERAS_BACKEND=torch: set "
             "training.xla to false"
         )
-    if name == "torch" and world.size > 1 and world.threads is not None:
+    if name == "torch":
         import torch
 
-        torch.set_num_threads(world.threads)
-    if config.training.deterministic and name == "torch":
-        import torch
-
-        torch.use_deterministic_algorithms(mode=True)
+        if world.size > 1 and world.threads is not None:
+            torch.set_num_threads(world.threads)
+        if config.training.deterministic:
+            torch.use_deterministic_algorithms(mode=True)
     elif config.training.deterministic:
         tf.config.experimental.enable_op_determinism()
