@@ -30,7 +30,8 @@ def run(size: int, work: Callable[[Hub], Any], folder: Path) -> list[Any]:
             try:
                 return work(hub)
             finally:
-                hub.close()
+                for peer in hub.peers:
+                    peer.connection.close()
         except Exception as error:
             return error
 

@@ -98,11 +98,6 @@ class Hub:
         """Returns rank 0's end of this rank's connection with it; empty on rank 0."""
         return bracket(self.peers[0].connection.getpeername()[0]) if self.rank else ""
 
-    def close(self) -> None:
-        """Closes the connections: the others then miss this rank if they call it."""
-        for peer in self.peers:
-            peer.connection.close()
-
     def _send(self, peer: Peer, value: Any) -> None:
         content = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         try:

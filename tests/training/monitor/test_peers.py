@@ -188,8 +188,7 @@ def test_a_host_that_does_not_answer_is_named_at_once_and_to_the_other_ranks() -
     loss = f"rank 2 on host node2 is lost: its host does not answer (Connection timed out); {peers.RESUME_ELSEWHERE}"
     assert messages == [f"rank 0: {loss}"]
     assert reached[0].recv(4096).decode() == loss
-    hub.close()
-    for connection in reached:
+    for connection in (*reached, ours[0], silent):
         connection.close()
 
 
@@ -200,7 +199,9 @@ def test_the_kernel_ends_connections_with_a_silent_host(ranks: Ranks) -> None:
         for peer in hub.peers:
             assert peer.connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
             assert peer.connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 80_000
-        hub.close()
+    for hub in hubs:
+        for peer in hub.peers:
+            peer.connection.close()
 
 
 def test_without_a_port_training_goes_on_unwatched(
