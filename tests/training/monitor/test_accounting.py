@@ -31,7 +31,6 @@ from tfpipe.training import loop
 from tfpipe.training.monitor.accounting import (
     Accounting,
     SampleCounter,
-    SampleCounts,
     Usage,
     distributions,
     rank_figures,
@@ -97,7 +96,7 @@ class Account:
         throughput.to_skip = 2
         self.record = Record(run_dir) if record else None
         self.accounting = Accounting(loader, interval, throughput, self.record)
-        self.accounting.visits = SimpleNamespace(count=lambda batches: SampleCounts(len(batches), 2 * len(batches)))
+        self.accounting.visits = SimpleNamespace(count=lambda batches: (len(batches), 2 * len(batches)))
         self.callbacks = [throughput, self.accounting]
         for each in filter(None, [*self.callbacks, self.record]):
             each.set_model(self.model)
@@ -234,9 +233,9 @@ def test_files_are_those_of_the_images_visited(sample: SampleData, tmp_path: Pat
     items = split.order.items(np.arange(1, 10, 2), split.world)
     # Of a box the image alone is read, since the boxes are known.
     files = 1 + (split.catalog.annotated[items] if unit == "image" else np.zeros(5, int))
-    assert visits.count(batches[:2]) == SampleCounts(3, files[:3].sum())
-    assert visits.count(batches[2:]) == SampleCounts(2, files[3:].sum())
-    assert visits.count([]) == SampleCounts(0, 0)
+    assert visits.count(batches[:2]) == (3, files[:3].sum())
+    assert visits.count(batches[2:]) == (2, files[3:].sum())
+    assert visits.count([]) == (0, 0)
     if unit == "image":
         assert 5 < files.sum() < 10, "some have an XML and some have none, or nothing is tested"
 
