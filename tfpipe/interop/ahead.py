@@ -1,7 +1,6 @@
 """The Loader of another framework: a thread makes its arrays of each batch, some batches ahead of use."""
 
 import logging
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -49,8 +48,7 @@ class AheadLoader(Loader):
         `world` None is that of the framework's `processes`, if it has any. TensorFlow gets none of the GPUs, whose
         memory it would take, unless it has started before. Raises ConfigError for OF_TENSORFLOW, and as Loader does.
         """
-        refused = [name for name in OF_TENSORFLOW if options.get(name)]
-        if refused:
+        if refused := [name for name in OF_TENSORFLOW if options.get(name)]:
             raise ConfigError(f"{refused[0]}: only tfpipe.Loader takes it; leave it out")
         leave_gpus()
         world = world or (World() if processes is None else world_of(*processes))
@@ -69,9 +67,9 @@ class AheadLoader(Loader):
         """
         self._opener.prepare, self._opener.ahead = prepare, ahead
 
-    @abstractmethod
     def _for_user(self, batch: ReadyBatch) -> tuple[Any, Any]:
         """Returns data and positions of a batch, as its user gets them."""
+        return batch.data, batch.positions
 
     @property
     def dataset(self) -> Any:

@@ -75,9 +75,6 @@ class Loader(AheadLoader):
         place = device if sharding is None else sharding
         self._prepare_ahead(partial(_preparer, place, self.data.config.batch_size), BATCHES_AHEAD)
 
-    def _for_user(self, batch: ReadyBatch) -> tuple[Any, Any]:
-        return batch.data, batch.positions
-
 
 def _preparer(place: Place, rows: int, batches: Batches, count: int | None) -> Prepare:
     if count is None:
