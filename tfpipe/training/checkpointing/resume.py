@@ -115,7 +115,7 @@ class Checkpoints(RunCallback):
             dropped=model.dropped_images if state.step else 0,
         )
         weights = [variable.numpy() for variable in model.trainable_weights] + averaged_statistics(model, world)
-        optimizer = [variable.numpy() for variable in _slots(model)]
+        checkpoint = Checkpoint(state, weights, [variable.numpy() for variable in _slots(model)])
         self.saved_at = time.monotonic()
         # Equal on all ranks, which so decide alike.
         variables = [*model.trainable_weights, *model.non_trainable_weights]
@@ -131,9 +131,7 @@ class Checkpoints(RunCallback):
                 "--resume continues from it, e.g. with a lower optimizer.learning_rate"
             )
         try:
-            path = world.from_rank0(
-                lambda: write(self.run_dir, Checkpoint(state, weights, optimizer), self.config.keep)
-            )
+            path = world.from_rank0(lambda: write(self.run_dir, checkpoint, self.config.keep))
         except OSError as error:
             message = f"cannot write a checkpoint after {_where(state)} to {self.run_dir}: {error.strerror or error}"
             if needed:
