@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import keras
@@ -72,20 +72,17 @@ def live_metrics(loader: Loader, callbacks: Sequence[keras.callbacks.Callback]) 
 
     Every rank must call. Raises ConfigError, on every rank, if rank 0 cannot serve them.
     """
-    place, exporters = loader.config.training.metrics_port, list[Exporter]()
+    place = loader.config.training.metrics_port
+    with ExitStack() as served:
 
-    def serve() -> None:
-        accounting = next(callback for callback in callbacks if isinstance(callback, Accounting))
-        record = next(callback for callback in callbacks if isinstance(callback, Record))
-        collectors: list[Collector] = [LoaderCollector(loader), RunCollector(loader, accounting, record)]
-        host, _, port = f"{THIS_HOST if isinstance(place, int) else ''}{place}".rpartition(":")
-        exporters.append(Exporter(collectors, int(port), host))
-        logger.info("live metrics: %s", exporters[0].url)
+        def serve() -> None:
+            accounting = next(callback for callback in callbacks if isinstance(callback, Accounting))
+            record = next(callback for callback in callbacks if isinstance(callback, Record))
+            collectors: list[Collector] = [LoaderCollector(loader), RunCollector(loader, accounting, record)]
+            host, _, port = f"{THIS_HOST if isinstance(place, int) else ''}{place}".rpartition(":")
+            exporter = served.enter_context(Exporter(collectors, int(port), host))
+            logger.info("live metrics: %s", exporter.url)
 
-    if place is not None:
-        loader.world.from_rank0(serve)
-    try:
+        if place is not None:
+            loader.world.from_rank0(serve)
         yield
-    finally:
-        for exporter in exporters:
-            exporter.close()
