@@ -200,12 +200,8 @@ class World:
         return cls(*ranks[0], collectives.name, *ranks[1], collectives=collectives)._validate()
 
     def _validate(self) -> "World":
-        launch = find_launch()
-        if (
-            self.backend != "none"
-            and launch is not None
-            and (launch.size not in (None, self.size) or launch.rank >= self.size)
-        ):
+        launch = None if self.backend == "none" else find_launch()
+        if launch is not None and (launch.size not in (None, self.size) or launch.rank >= self.size):
             by_srun = launch.launcher == "srun"
             raise ConfigError(
                 f"{launch.launcher} started this process as rank {launch.rank} of {launch.size or 'several'}, but "
@@ -216,11 +212,8 @@ class World:
             )
         usable, cpus = own_cpus(), os.cpu_count() or 1
         if len(usable.cpus) == 1 and cpus >= 2 * self.local_size:
-            logger.warning(
-                "rank %d may use one CPU of %d: start with --bind-to none (Open MPI) or --cpu-bind depth (PALS)",
-                self.rank,
-                cpus,
-            )
+            message = "rank %d may use one CPU of %d: start with --bind-to none (Open MPI) or --cpu-bind depth (PALS)"
+            logger.warning(message, self.rank, cpus)
         if self.backend != "horovod":
             return self.dividing_cpus()
         # Its collectives start TensorFlow, whose threads are set before: until then, each takes an equal part.
