@@ -25,7 +25,6 @@ from tfpipe.util.progress import progress
 logger = logging.getLogger(__name__)
 
 SCALARS = 6
-USER = "the test pass of tfpipe"
 
 
 class Scores(NamedTuple):
@@ -80,7 +79,7 @@ class Evaluator:
             if stop():
                 stopped = 1.0
                 break
-            images, labels, _ = split_weights(batch.data, USER)
+            images, labels, _ = split_weights(batch.data, "the test pass of tfpipe")
             sums += self._sums(model, images, labels, batch.positions)
         *summed, stopped = self.loader.world.sum(np.append(sums, stopped))
         if stopped:

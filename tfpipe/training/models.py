@@ -28,8 +28,8 @@ from tfpipe.training.by_name import call, find, named_errors
 from tfpipe.util.process import load_function
 
 # Statistics of ImageNet's training images, RGB in [0, 1]; used by torchvision and most published models.
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
+IMAGENET_MEAN: tuple[float, ...] = (0.485, 0.456, 0.406)
+IMAGENET_STD: tuple[float, ...] = (0.229, 0.224, 0.225)
 # Name in the ALCF skeleton, and in keras.applications.
 ALIASES = {"resnet": "ResNet50"}
 logger = logging.getLogger(__name__)
@@ -115,8 +115,7 @@ def _own_model(name: str, pixels: keras.KerasTensor, classes: int, args: dict[st
 
 
 def _normalise(pixels: keras.KerasTensor) -> keras.KerasTensor:
-    mean: tuple[float, ...] = IMAGENET_MEAN
-    std: tuple[float, ...] = IMAGENET_STD
+    mean, std = IMAGENET_MEAN, IMAGENET_STD
     if pixels.shape[-1] == 1:
         mean, std = (sum(mean) / 3,), (sum(std) / 3,)
     return layers.Rescaling(
