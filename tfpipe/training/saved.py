@@ -4,6 +4,7 @@ import json
 import logging
 import zipfile
 from contextlib import suppress
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -138,10 +139,7 @@ def check_meaning(meaning: Meaning | None, model: Path, classes: tuple[str, ...]
         )
     if meaning.classes == classes:
         return
-    number = next(
-        (number for number, pair in enumerate(zip(meaning.classes, classes, strict=False)) if pair[0] != pair[1]),
-        min(len(meaning.classes), len(classes)),
-    )
+    number = next(n for n, (stored, given) in enumerate(zip_longest(meaning.classes, classes)) if stored != given)
     stored, given = (repr(names[number]) if number < len(names) else "none" for names in (meaning.classes, classes))
     raise ConfigError(
         f"the classes differ: class {number} is {stored} in {model.parent / CLASSES} (of {len(meaning.classes)}), and "
