@@ -27,6 +27,13 @@ class Part(NamedTuple):
         values = find(self.table, name)
         return None if values is None else Column(values, np.arange(len(self.rows)), name, self)
 
+    def require(self, key: str, name: str) -> "Column":
+        """Returns a column that a key of columns, or where, names; raises ConfigError if there is none."""
+        column = self.column(name)
+        if column is None:
+            raise missing(self, key, name)
+        return column
+
 
 class Column(NamedTuple):
     """A column of a table, or the values within its lists."""

@@ -259,9 +259,7 @@ def _sizes(height: Column | None, width: Column | None, count: int) -> np.ndarra
 def _weights(part: Part, columns: Columns) -> np.ndarray | None:
     if columns.weight is None:
         return None
-    column = part.column(columns.weight)
-    if column is None:
-        raise missing(part, "weight", columns.weight)
+    column = part.require("weight", columns.weight)
     if nulls := column.values.null_count:
         raise ConfigError(f'{part.path}: no number in the column "{columns.weight}" of {counted(nulls, "row")}')
     return column.numbers("a number")

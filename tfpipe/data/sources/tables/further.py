@@ -8,7 +8,7 @@ import pyarrow as pa
 from tfpipe.config import Columns
 from tfpipe.data.catalog.types import ROUNDED, first_rounded
 from tfpipe.data.sources.rows import Rows
-from tfpipe.data.sources.tables.column import Column, Part, is_list, is_text, missing, texts_of
+from tfpipe.data.sources.tables.column import Column, Part, is_list, is_text, texts_of
 from tfpipe.errors import ConfigError, counted
 
 
@@ -22,13 +22,7 @@ def values_of(part: Part, columns: Columns, kind: str) -> dict[str, np.ndarray]:
         wanted["number"] = ("label", columns.label)
     if kind == "mask":
         wanted["mask"] = ("mask", columns.mask)
-    result = {}
-    for name, (key, source) in wanted.items():
-        column = part.column(source)
-        if column is None:
-            raise missing(part, key, source)
-        result[name] = _values(column, name)
-    return result
+    return {name: _values(part.require(key, source), name) for name, (key, source) in wanted.items()}
 
 
 def _values(column: Column, name: str) -> np.ndarray:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tfpipe.config.data_source import SourceConfig
-from tfpipe.data.sources.tables.column import Column, Part, is_text, missing, paths_of
+from tfpipe.data.sources.tables.column import Column, Part, is_text, paths_of
 from tfpipe.errors import ConfigError
 from tfpipe.util.ledger import Ledger
 
@@ -53,9 +53,8 @@ def select_rows(part: Part, selection: Selection, ledger: Ledger) -> Part:
     """
     wanted, others = selection.wanted, selection.others
     for name in wanted:
-        column, values = part.column(name), _either(wanted[name], [] if others is None else others[name])
-        if column is None:
-            raise missing(part, "where", name)
+        column = part.require("where", name)
+        values = _either(wanted[name], [] if others is None else others[name])
         kept = _has(column, values)
         for place in np.flatnonzero(~kept)[:1].tolist():
             reason = f'rows whose "{name}" is not {" or ".join(map(_text, values))}'
@@ -104,8 +103,7 @@ def _keep(part: Part, kept: np.ndarray) -> Part:
 
 def _have(part: Part, wanted: Mapping[str, Any]) -> np.ndarray:
     """Returns which rows have the values of `wanted`, bool [n]; all columns are there."""
-    columns = ((part.column(name), _as_list(values)) for name, values in wanted.items())
-    return np.logical_and.reduce([_has(column, values) for column, values in columns if column is not None])
+    return np.logical_and.reduce([_has(part.require("where", name), _as_list(each)) for name, each in wanted.items()])
 
 
 def _row(part: Part, place: int) -> str:
