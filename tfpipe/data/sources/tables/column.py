@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,10 @@ class Part(NamedTuple):
             raise missing(self, key, name)
         return column
 
+    def origin(self, place: int) -> str:
+        """Returns the row and the file of a place among these rows, for a message."""
+        return f"row {self.rows[place]} of {self.path}"
+
 
 class Column(NamedTuple):
     """A column of a table, or the values within its lists."""
@@ -50,9 +54,7 @@ class Column(NamedTuple):
 
     def refuse(self, number: int, accepted: str) -> ConfigError:
         """Makes the error about a value, which names its row."""
-        received = self.values[number].as_py()
-        text = "an empty cell" if received in (None, "") else json.dumps(received, default=str)[:80]
-        row = f"row {self.part.rows[self.rows[number]]} of {self.path}"
+        row, text = self.part.origin(self.rows[number]), cell_text(self.values[number].as_py())
         return ConfigError(f'{row}: received {text} in the column "{self.name}"; accepted: {accepted}')
 
     def lists(self) -> tuple[np.ndarray, "Column"]:
@@ -71,6 +73,11 @@ class Column(NamedTuple):
                 except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                     raise self.refuse(number, accepted) from None
             raise
+
+
+def cell_text(value: Any) -> str:
+    """Returns a value of a column for a message."""
+    return "an empty cell" if value in (None, "") else json.dumps(value, default=str)[:80]
 
 
 def find(table: pa.Table, name: str) -> pa.ChunkedArray | None:

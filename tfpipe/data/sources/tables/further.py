@@ -36,17 +36,15 @@ def _values(column: Column, name: str) -> np.ndarray:
         if name == "mask" and "" in texts:
             raise column.refuse(texts.index(""), "the path of a mask")
         return np.array(texts, object)
-    counts = np.ones(rows, np.int64)
     length: tuple[int, ...] = ()
     if is_list(kind):
         counts, column = column.lists()
         length = (int(counts[0]) if rows else 0,)
         wrong = np.flatnonzero(counts != counts[:1])
         if wrong.size:
-            received = f"a list of {counted(counts[wrong[0]], 'number')} in the column"
             raise ConfigError(
-                f"row {column.part.rows[wrong[0]]} of {column.path}: received {received} "
-                f'"{column.name}"; accepted: {counts[0]}, as in the first row'
+                f"{column.part.origin(wrong[0])}: received a list of {counted(counts[wrong[0]], 'number')} in the "
+                f'column "{column.name}"; accepted: {counts[0]}, as in the first row'
             )
     numbers = column.numbers("a number" + ("" if pa.types.is_floating(kind) else ", the same in every row"))
     whole = pa.types.is_integer(column.values.type) or pa.types.is_boolean(column.values.type)

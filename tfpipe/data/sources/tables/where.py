@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tfpipe.config.data_source import SourceConfig
-from tfpipe.data.sources.tables.column import Column, Part, is_text, paths_of
+from tfpipe.data.sources.tables.column import Column, Part, cell_text, is_text, paths_of
 from tfpipe.errors import ConfigError
 from tfpipe.util.ledger import Ledger
 
@@ -57,27 +57,27 @@ def select_rows(part: Part, selection: Selection, ledger: Ledger) -> Part:
         values = _either(wanted[name], [] if others is None else others[name])
         kept = _has(column, values)
         for place in np.flatnonzero(~kept)[:1].tolist():
-            reason = f'rows whose "{name}" is not {" or ".join(map(_text, values))}'
-            ledger.add(reason, f"{_row(part, place)}, {_text(column.values[place].as_py())}", int((~kept).sum()))
+            reason = f'rows whose "{name}" is not {" or ".join(map(cell_text, values))}'
+            ledger.add(reason, f"{part.origin(place)}, {cell_text(column.values[place].as_py())}", int((~kept).sum()))
         part = _keep(part, kept)
     if others in (None, wanted):
         return part
     in_split, in_other = _have(part, wanted), _have(part, others)
     for place in np.flatnonzero(in_split & in_other)[:1].tolist():
         raise ConfigError(
-            f"{_row(part, place)}: data.source.where {json.dumps(wanted)} of the {selection.split} data leaves it, and "
-            f"so does {json.dumps(others)} of the others; accepted: values that no row of both splits has"
+            f"{part.origin(place)}: data.source.where {json.dumps(wanted)} of the {selection.split} data leaves it, "
+            f"and so does {json.dumps(others)} of the others; accepted: values that no row of both splits has"
         )
     images = next((paths for name in selection.paths if (paths := paths_of(part, name)) is not None), [])
     of_others = {name for name, is_other in zip(images, in_other, strict=False) if is_other and name}
     for place in [place for place, name in enumerate(images) if in_split[place] and name in of_others][:1]:
         raise ConfigError(
-            f"{_row(part, place)}: the image {_text(images[place])} has rows of both splits, by data.source.where "
+            f"{part.origin(place)}: the image {cell_text(images[place])} has rows of both splits, by data.source.where "
             f"{json.dumps(wanted)} and {json.dumps(others)}; accepted: all rows of an image in one split"
         )
     for place in np.flatnonzero(~in_split & ~in_other)[:1].tolist():
         ledger.add(
-            "rows that data.source.where gives to no split", _row(part, place), int((~in_split & ~in_other).sum())
+            "rows that data.source.where gives to no split", part.origin(place), int((~in_split & ~in_other).sum())
         )
     return _keep(part, in_split)
 
@@ -106,10 +106,6 @@ def _have(part: Part, wanted: Mapping[str, Any]) -> np.ndarray:
     return np.logical_and.reduce([_has(part.require("where", name), _as_list(each)) for name, each in wanted.items()])
 
 
-def _row(part: Part, place: int) -> str:
-    return f"row {part.rows[place]} of {part.path}"
-
-
 def _has(column: Column, wanted: list[Any]) -> np.ndarray:
     """Returns which values of a column are among `wanted`, bool [n]."""
     values, kind = column.values, column.values.type
@@ -122,10 +118,10 @@ def _has(column: Column, wanted: list[Any]) -> np.ndarray:
     texts = [value.decode(errors="replace") if isinstance(value, bytes) else value for value in distinct.to_pylist()]
     for value in wanted:
         if type(value) not in types:
-            some = ", ".join(map(_text, texts[:SHOWN]))
+            some = ", ".join(map(cell_text, texts[:SHOWN]))
             raise ConfigError(
-                f'{column.path}: data.source.where names {_text(value)} of the column "{column.name}", which has other '
-                f"values, of the type {kind}: {some}{' ...' if len(texts) > SHOWN else ''}; name some of these"
+                f'{column.path}: data.source.where names {cell_text(value)} of the column "{column.name}", which has '
+                f"other values, of the type {kind}: {some}{' ...' if len(texts) > SHOWN else ''}; name some of these"
             )
     return np.array([text in wanted for text in texts], bool)[pc.index_in(values, value_set=distinct).to_numpy()]
 
@@ -137,7 +133,3 @@ def _types_of(kind: pa.DataType) -> tuple[type, ...]:
     if pa.types.is_boolean(kind):
         return (bool,)
     return (str,) if is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) else ()
-
-
-def _text(value: Any) -> str:
-    return "an empty cell" if value in (None, "") else json.dumps(value, default=str)[:80]
