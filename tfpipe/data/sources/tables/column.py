@@ -125,12 +125,17 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
+def is_binary(kind: pa.DataType) -> bool:
+    """Returns whether a column holds bytes, which are no views."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
 def texts_of(column: Column) -> list[str | None] | None:
     """Returns the texts of a column, also of one that has them as bytes in UTF-8; None if it holds neither.
 
     Raises ConfigError for bytes that are not UTF-8, e.g. images'.
     """
-    if pa.types.is_binary(column.values.type) or pa.types.is_large_binary(column.values.type):
+    if is_binary(column.values.type):
         texts = column.values.to_pylist()
         for number, text in enumerate(texts):
             try:

@@ -15,7 +15,7 @@ from tfpipe.config.targets import OF_OBJECTS, UNCLASSED
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE
 from tfpipe.data.catalog.labels import label_text, name_form
 from tfpipe.data.sources.rows import NUMBER, Rows, Texts, as_edges, in_pixels
-from tfpipe.data.sources.tables.column import Column, Part, find, is_list, missing, path_form, paths_of
+from tfpipe.data.sources.tables.column import Column, Part, is_binary, is_list, is_text, missing, path_form, paths_of
 from tfpipe.data.sources.tables.formats import read_table
 from tfpipe.data.sources.tables.further import one_kind, values_of
 from tfpipe.data.sources.tables.where import ALL_ROWS, Selection, names_of_texts, select_rows
@@ -26,16 +26,7 @@ ReadTable = Callable[[Path, Sequence[str], str], pa.Table]
 """A table's path, the columns that are texts, and that of images' bytes -> its columns as read_table returns them."""
 EDGES = ("ymin", "xmin", "ymax", "xmax")
 # Types of labels whose values label_text takes; others, such as decimals, are turned into texts first.
-AS_THEY_ARE = (
-    pa.types.is_null,
-    pa.types.is_boolean,
-    pa.types.is_integer,
-    pa.types.is_float64,
-    pa.types.is_string,
-    pa.types.is_large_string,
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-)
+AS_THEY_ARE = (pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_float64, is_text, is_binary)
 
 
 def read_rows(
@@ -60,8 +51,8 @@ def read_rows(
             part = select_rows(Part(table, path, np.arange(len(table))), which, ledger)
             if not len(part.rows):
                 continue
-            _check_names(table, columns, path)
-            forms.append(_has_edges(table) and find(table, columns.boxes) is None)
+            _check_names(part, columns)
+            forms.append(_has_edges(table) and part.column(columns.boxes) is None)
             if forms[-1] != forms[0]:
                 raise ConfigError(
                     f"{files[0]} and {path}: one has a row a box ({', '.join(EDGES)}), the other does not"
@@ -91,21 +82,21 @@ def _has_edges(table: pa.Table) -> bool:
     return set(EDGES) <= set(map(str.lower, table.column_names))
 
 
-def _check_names(table: pa.Table, columns: Columns, path: Path) -> None:
+def _check_names(part: Part, columns: Columns) -> None:
     """Raises ConfigError if a column is named but for blanks as one that is read, or two columns may be the boxes."""
     for key in ("path", "bytes", "label", "boxes", "box_labels"):
         wanted = getattr(columns, key)
-        near = [name for name in table.column_names if name != wanted and name_form(name) == name_form(wanted)]
+        near = [name for name in part.table.column_names if name != wanted and name_form(name) == name_form(wanted)]
         if near:
             raise ConfigError(
-                f'{path}: the column {near[0]!a} is not "{wanted}", but for blanks or the form of its letters: rename '
-                f"it, or set data.source.columns.{key} to it"
+                f'{part.path}: the column {near[0]!a} is not "{wanted}", but for blanks or the form of its letters: '
+                f"rename it, or set data.source.columns.{key} to it"
             )
     default = Columns.model_fields["boxes"].default
-    if _has_edges(table) and columns.boxes == default and find(table, default) is not None:
+    if _has_edges(part.table) and columns.boxes == default and part.column(default) is not None:
         raise ConfigError(
-            f'{path} has boxes in the column "{default}" and in the columns {", ".join(EDGES)}: leave one of them out '
-            "of the table, or rename the column, and set data.source.columns.boxes to it"
+            f'{part.path} has boxes in the column "{default}" and in the columns {", ".join(EDGES)}: leave one of them '
+            "out of the table, or rename the column, and set data.source.columns.boxes to it"
         )
 
 
@@ -135,7 +126,7 @@ def _rows(part: Part, columns: Columns, stored: bool, config: DataConfig, row_a_
     label = part.column(columns.label)
     if label is None and (columns.label != Columns.model_fields["label"].default or kind == "number"):
         raise missing(part, "label", columns.label)
-    tagged = kind == "labels" and (find(table, columns.boxes) is None or (label and is_list(label.values.type)))
+    tagged = kind == "labels" and (part.column(columns.boxes) is None or (label and is_list(label.values.type)))
     tags = label if tagged else None
     unused = tags or kind in UNCLASSED or (kind in OF_OBJECTS and by_object and not row_a_box)
     labels, box_labels = (None, None) if unused or label is None else _labels(label, table.schema)
@@ -184,10 +175,10 @@ def _names(part: Part, columns: Columns, stored: bool) -> list[str]:
 
 def _check_struct(part: Part, columns: Columns, texts: Sequence[str | None]) -> None:
     """Raises ConfigError if the default column of paths names another file than the struct of images does."""
-    others = find(part.table, f"{columns.bytes}.path")
+    others = part.column(f"{columns.bytes}.path")
     if others is None or columns.path != Columns.model_fields["path"].default:
         return
-    for row, text, other in zip(part.rows, texts, others.to_pylist(), strict=False):
+    for row, text, other in zip(part.rows, texts, others.values.to_pylist(), strict=False):
         if text and other and not f"/{text}".endswith(f"/{path_form(other).rpartition('/')[2]}"):
             raise ConfigError(
                 f'row {row} of {part.path}: the column "{columns.path}" has {text}, and "{columns.bytes}.path" '

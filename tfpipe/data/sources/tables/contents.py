@@ -19,6 +19,7 @@ from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import ADVICE, StoredTable, TableStore, catalog_folders
 from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.rows import Rows
+from tfpipe.data.sources.tables.column import is_binary
 from tfpipe.data.sources.tables.formats import arrow_values, bytes_of, open_arrow, opening, table_format
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
@@ -153,7 +154,7 @@ def byte_ranges(parts: Iterable[pa.Array], column: str) -> Iterator[tuple[np.nda
         row += len(values)
         if pa.types.is_binary_view(values.type):
             values = values.cast(pa.large_binary())
-        elif not pa.types.is_binary(values.type) and not pa.types.is_large_binary(values.type):
+        elif not is_binary(values.type):
             yield _lists(values, column)
             continue
         _, ends, data = values.buffers()

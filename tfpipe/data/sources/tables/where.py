@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tfpipe.config.data_source import SourceConfig
-from tfpipe.data.sources.tables.column import Column, Part, cell_text, is_text, paths_of
+from tfpipe.data.sources.tables.column import Column, Part, cell_text, is_binary, is_text, paths_of
 from tfpipe.errors import ConfigError
 from tfpipe.util.ledger import Ledger
 
@@ -132,4 +132,4 @@ def _types_of(kind: pa.DataType) -> tuple[type, ...]:
         return int, float
     if pa.types.is_boolean(kind):
         return (bool,)
-    return (str,) if is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) else ()
+    return (str,) if is_text(kind) or is_binary(kind) else ()
