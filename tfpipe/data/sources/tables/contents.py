@@ -27,6 +27,7 @@ from tfpipe.util.files import stamp
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
 
+ALL_OR_NONE = "a table holds the bytes of all its images, or of none and their paths; make two tables of it"
 WRITE_AGAIN = "write the table again, and delete the copy of its images, images-* in its folder *.catalog"
 
 
@@ -147,10 +148,7 @@ def byte_ranges(parts: Iterable[pa.Array], column: str) -> Iterator[tuple[np.nda
     for values in parts:
         if values.null_count:
             row += values.is_null().index(True).as_py()
-            raise ConfigError(
-                f'row {row} has no bytes in the column "{column}": a table holds the bytes of all its images, or of '
-                "none and their paths; make two tables of it"
-            )
+            raise ConfigError(f'row {row} has no bytes in the column "{column}": {ALL_OR_NONE}')
         row += len(values)
         if pa.types.is_binary_view(values.type):
             values = values.cast(pa.large_binary())

@@ -26,7 +26,7 @@ from tfpipe.data.sources.remote.cache import BlockKey, Cache
 from tfpipe.data.sources.remote.copies import CopiedFiles, Parts
 from tfpipe.data.sources.remote.url_path import UrlFile, UrlPath
 from tfpipe.data.sources.rows import Rows
-from tfpipe.data.sources.tables.contents import byte_ranges
+from tfpipe.data.sources.tables.contents import ALL_OR_NONE, byte_ranges
 from tfpipe.data.sources.tables.formats import arrow_values, chunks_of, columns_but_bytes, leaf_of
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
@@ -138,9 +138,10 @@ class RowGroups:
         """Returns the file of image `item`; raises OSError or ValueError."""
         place = int(self._places[item])
         group = self._group(place)
-        block, at = self._block(group), INT.itemsize * (place - int(self._groups.starts[group]))
+        block = BlockKey(self._digest, int(self._groups.file[group]), int(self._groups.number[group]))
+        at = INT.itemsize * (place - int(self._groups.starts[group]))
         for _ in range(TRIES):
-            self._cache_group(group)
+            self._cache_group(group, block)
             bounds = self._cache.read(block, at, at + 2 * INT.itemsize)
             start, end = np.frombuffer(bounds or b"", INT).tolist() or (0, 0)
             contents = self._cache.read(block, start, end)
@@ -151,12 +152,8 @@ class RowGroups:
     def _group(self, place: int) -> int:
         return int(np.searchsorted(self._groups.starts, place, "right")) - 1
 
-    def _block(self, group: int) -> BlockKey:
-        return BlockKey(self._digest, int(self._groups.file[group]), int(self._groups.number[group]))
-
-    def _cache_group(self, group: int) -> None:
-        """Fetches a row group into the cache if it is not there; raises OSError or ValueError."""
-        block = self._block(group)
+    def _cache_group(self, group: int, block: BlockKey) -> None:
+        """Fetches a row group into the cache as `block` if it is not there; raises OSError or ValueError."""
         if self._cache.has(block):
             return
         with waiting_lock(self._folder / f"row-groups-{group % LOCKS}.lock"), self._turns():
@@ -195,8 +192,7 @@ def _groups_of(copies: Sequence[Path], column: str) -> _Groups:
                 if nulls:
                     raise ConfigError(
                         f"data.source: {path}: {nulls} of {count} rows of row group {number} have no bytes in the "
-                        f'column "{column}": a table holds the bytes of all its images, or of none and their paths; '
-                        "make two tables of it"
+                        f'column "{column}": {ALL_OR_NONE}'
                     )
                 rows.append(rows[-1] + count)
                 groups.append((file, number))
