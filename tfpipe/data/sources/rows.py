@@ -42,10 +42,9 @@ class Texts(NamedTuple):
     @classmethod
     def concat(cls, parts: "Sequence[Texts]") -> "Texts":
         """Concatenates texts."""
-        names: dict[str, int] = {}
-        places = [[*(names.setdefault(name, len(names)) for name in part.names), -1] for part in parts]
-        numbers = [np.array(place, np.int32)[part.numbers] for place, part in zip(places, parts, strict=True)]
-        return cls(np.concatenate(numbers), list(names))
+        names = list(dict.fromkeys(chain.from_iterable(part.names for part in parts)))
+        numbers = {name: number for number, name in enumerate(names)}
+        return cls(np.concatenate([part.values(numbers) for part in parts]), names)
 
     def text(self, item: int) -> str | None:
         """Returns a text by its place."""
@@ -228,11 +227,8 @@ def boxes_of(value: Any) -> np.ndarray:
 
 def is_box(value: Any) -> bool:
     """Returns whether a value of JSON is a list of 4 finite numbers."""
-    if not isinstance(value, list) or len(value) != 4:
-        return False
-    return all(
-        isinstance(edge, int | float) and not isinstance(edge, bool) and abs(edge) < MAX_EDGE_PX for edge in value
-    )
+    is_list = isinstance(value, list) and len(value) == 4
+    return is_list and all(type(edge) in (int, float) and abs(edge) < MAX_EDGE_PX for edge in value)
 
 
 def in_pixels(boxes: np.ndarray, unit: Unit, name: Callable[[int], str]) -> bool:
