@@ -61,7 +61,8 @@ def read_rows(
         except (ValueError, TypeError, NotImplementedError) as error:  # Arrow's errors are of these
             raise ConfigError(f"data.source: cannot use the columns of {path}: {error}") from error
     if not parts:
-        leaves = f" that data.source.where leaves{selection.to_split}" if selection.wanted else ""
+        to_split = "" if selection.others is None else f" to the {selection.split} data"
+        leaves = f" that data.source.where leaves{to_split}" if selection.wanted else ""
         left_out = f": not used are {', '.join(ledger.texts)}" if ledger else ""
         raise ConfigError(f"data.source: {files[0]} has no row{leaves}{left_out}")
     if config.classes is None:
@@ -315,7 +316,7 @@ def _tags(column: Column, schema: pa.Schema) -> tuple[np.ndarray, np.ndarray, Te
     named = np.flatnonzero(labels.numbers >= 0)
     if inner is column:
         _check_no_lists(labels, column)
-    if inner is not column and len(named) < len(labels.numbers):
+    elif len(named) < len(labels.numbers):
         raise column.refuse(int(inner.rows[np.argmin(labels.numbers)]), "a list of labels, none of which is empty")
     images = inner.rows[named]
     return images, np.repeat(WHOLE_IMAGE, len(images), 0), labels.at(named), classes
@@ -327,12 +328,11 @@ def _check_no_lists(labels: Texts, column: Column) -> None:
     for separator in (",", None):
         parts = [{*name.split(separator)} for name in names]
         counts = Counter(part for some in parts for part in some)
-        shared = [len(some) > 1 and all(counts[part] > 1 for part in some) for some in parts]
-        several = [len(counts) < len(names) and is_shared for is_shared in shared]
-        for name, has_several in zip(names, several, strict=True):
+        for number, (name, some) in enumerate(zip(names, parts, strict=True)):
+            has_several = len(counts) < len(names) and len(some) > 1 and all(counts[part] > 1 for part in some)
             if has_several or name.startswith("[") or "|" in name or ";" in name:
                 raise column.refuse(
-                    int(np.argmax(labels.numbers == names.index(name))),
+                    int(np.argmax(labels.numbers == number)),
                     "a list of labels; a text is one label, and this one looks like several: write lists, in JSON "
                     "lines, Parquet or Arrow",
                 )

@@ -18,7 +18,7 @@ from tfpipe.data.sources.tables.formats import any_bytes, arrow_values, without_
 from tfpipe.data.sources.tables.table import Table
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, counted
-from tfpipe.util.ledger import Ledger
+from tfpipe.util.ledger import Counts, Ledger
 
 KIND = f"{__name__}:InMemory"
 ACCEPTED = (
@@ -43,9 +43,7 @@ class MemoryTable(NamedTuple):
     name: str  # for messages: "the DataFrame"
     table: pa.Table
     order: np.ndarray | None = None  # int64 [n]: rows of the table that count, in their order; None for all
-    left_out: Mapping[
-        str, tuple[int, str]
-    ] = {}  # counts of a Ledger: rows next to it that are neither training nor test data
+    left_out: Counts = {}  # rows next to it that are neither training nor test data
 
 
 class ArrowImages:
@@ -101,9 +99,8 @@ class InMemory(Table):
 
     def images(self, tables: Sequence[Path], rows: Rows, world: World) -> ArrowImages:
         table = self._table_at(tables[0])
-        return ArrowImages(
-            table._replace(order=rows.row if table.order is None else table.order[rows.row]), self.about.columns.bytes
-        )
+        order = rows.row if table.order is None else table.order[rows.row]
+        return ArrowImages(table._replace(order=order), self.about.columns.bytes)
 
     def read(self, path: Path, texts: Sequence[str], images: str) -> pa.Table:
         table = self._table_at(path)

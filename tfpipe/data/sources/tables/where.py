@@ -36,11 +36,6 @@ class Selection(NamedTuple):
         """Whether rows of no split are counted here; those next to training data are counted with these alone."""
         return self.others is None or self.split == "train"
 
-    @property
-    def to_split(self) -> str:
-        """The split, for a message about rows that it leaves; "" if both splits have other tables."""
-        return "" if self.others is None else f" to the {self.split} data"
-
 
 ALL_ROWS = Selection()
 
