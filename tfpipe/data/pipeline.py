@@ -33,7 +33,7 @@ from tfpipe.data.runtime.shutdown import close_at_exit
 from tfpipe.data.runtime.stage import refuse_endless, skip_failed_elements, stage
 from tfpipe.data.service.client import serve_crops
 from tfpipe.data.service.workers import open_workers
-from tfpipe.data.sources.reading import Encoded, EntryPoints
+from tfpipe.data.sources.reading import Encoded, entry_finder
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split, StoredCrops
 from tfpipe.data.targets.labels import choose_origin, choose_targets, needs_origin
@@ -240,7 +240,7 @@ def _plan(data: Split, decoder: Decoder) -> Callable[[Encoded], Plan]:
     config, catalog = data.config, data.catalog
     flip = [data.training and view.flips for view in config.by_view]
     find = find_targets(catalog, sent=config.service is not None)
-    entries = None if data.entries is None else EntryPoints(data.entries, catalog)
+    entries = None if data.entries is None else entry_finder(data.entries, catalog)
     origin_of = choose_origin(data)
 
     def flips_of(visit: SampleRef, owners: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
@@ -258,7 +258,7 @@ def _plan(data: Split, decoder: Decoder) -> Callable[[Encoded], Plan]:
             windows = mark_decode(from_first(chosen, visit.first_crop), visit.position)
             owners, numbers = windows.images, windows.numbers
             flips = flips_of(visit, owners, numbers) if any(flip) else tf.zeros(0, tf.bool)
-        images = EncodedImages(encoded.jpeg, None if entries is None else entries.at(visit.item))
+        images = EncodedImages(encoded.jpeg, None if entries is None else entries(visit.item))
         cuts = Cuts(images, sizes, windows, flips)
         origin = () if origin_of is None else origin_of(encoded, cuts)
         positions = tf.stack([tf.gather(visit.position, owners), numbers], axis=1)

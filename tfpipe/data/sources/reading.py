@@ -93,14 +93,11 @@ def waiting(dataset: tf.data.Dataset, read: Callable[..., Encoded], calls: int |
     return dataset.map(mark_reads(read), num_parallel_calls=calls, name="read", **unbounded_threads(calls is not None))
 
 
-class EntryPoints:
-    """The entry points of a split's images, looked up in graph where they are in memory."""
+def entry_finder(table: StoredTable, catalog: Catalog) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns an in-graph function: samples (int64 [n]) -> their images' entry points, string [n], "" for none.
 
-    def __init__(self, table: StoredTable, catalog: Catalog) -> None:
-        """Looks up in the table of a split's `entries`."""
-        self._lines = Lines(*columns(table.columns["text"], table.columns["starts"], sent=False))
-        self._image_of = image_finder(catalog, sent=False)
-
-    def at(self, items: tf.Tensor) -> tf.Tensor:
-        """Returns string [n]: the entry points of the samples `items` (int64 [n]), "" for an image without any."""
-        return self._lines.at(self._image_of(items))
+    It looks them up in the table of a split's `entries` where they are in memory.
+    """
+    lines = Lines(*columns(table.columns["text"], table.columns["starts"], sent=False))
+    image_of = image_finder(catalog, sent=False)
+    return lambda items: lines.at(image_of(items))
