@@ -102,13 +102,13 @@ class Folders(BaseSource):
 
     def _images(self, split: str, world: World) -> FolderList:
         """Returns the images of a split, listed by rank 0 alone; raises ConfigError if there is none."""
-        if isinstance(self._root_of(split), UrlPath):
-            chosen = self._load_stored(split, world)
+        root = self._root_of(split)
+        if isinstance(root, UrlPath):
+            chosen = self._load_stored(root, split, world)
         else:
             chosen = world.from_rank0(lambda: self._choose(split))
         if chosen.paths:
             return chosen
-        root = self._root_of(split)
         contents = ", ".join(chosen.ledger.texts) or "nothing else"
         if split == "test" and self.test_path is None:
             raise ConfigError(
@@ -158,13 +158,12 @@ class Folders(BaseSource):
         except OSError as error:
             raise ConfigError(f"cannot list {error.filename or folder}: {error.strerror}") from error
 
-    def _load_stored(self, split: str, world: World) -> FolderList:
+    def _load_stored(self, folder: UrlPath, split: str, world: World) -> FolderList:
         """Returns the images of a split in an object store: listed once, and stored until a class folder is added.
 
         A million of them are a thousand requests, and take as long as a minute.
         """
-        folder, config, about = self._root_of(split), self.config, self.about
-        assert isinstance(folder, UrlPath), "local folders are listed each time"
+        config, about = self.config, self.about
         if config.index is None:
             raise ConfigError(
                 f"data.index must name a local folder, to store the names of the images in {folder}: set it"
