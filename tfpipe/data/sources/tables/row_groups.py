@@ -35,8 +35,6 @@ from tfpipe.util.locks import waiting_lock
 from tfpipe.util.made_from import MadeFrom
 
 FORMAT = 1
-# Name of the form of copies without images.
-WITHOUT_BYTES = "without columns of bytes"
 MAGIC = b"PAR1"
 # Bytes at the start, which tell the format, and at the end of a file, which mostly hold its footer.
 HEAD, TAIL = 16, 2**16
@@ -51,7 +49,7 @@ INT = np.dtype("<i8")
 
 def without_bytes(texts: Sequence[str], images: str) -> Parts:
     """Returns the form of copies that hold the columns of formats.read_table."""
-    return Parts(f"{WITHOUT_BYTES}, {images} but {texts}", partial(_write, texts=texts, images=images))
+    return Parts(f"without columns of bytes, {images} but {texts}", partial(_write, texts=texts, images=images))
 
 
 def _write(file: IO[bytes], url: UrlPath, size: int, texts: Sequence[str], images: str) -> None:
