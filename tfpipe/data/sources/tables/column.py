@@ -11,9 +11,6 @@ import pyarrow.compute as pc
 
 from tfpipe.errors import ConfigError
 
-# What separates values in files that are called CSV.
-SEPARATORS = (";", "\t", "|")
-
 
 class Part(NamedTuple):
     """The rows of a table that are used."""
@@ -47,15 +44,14 @@ class Column(NamedTuple):
     name: str
     part: Part
 
-    @property
-    def path(self) -> Path:
-        """The table's file."""
-        return self.part.path
-
     def refuse(self, number: int, accepted: str) -> ConfigError:
         """Makes the error about a value, which names its row."""
         row, text = self.part.origin(self.rows[number]), cell_text(self.values[number].as_py())
         return ConfigError(f'{row}: received {text} in the column "{self.name}"; accepted: {accepted}')
+
+    def refuse_type(self, accepted: str) -> ConfigError:
+        """Makes the error about a column of values of another type."""
+        return ConfigError(f'{self.part.path}: column "{self.name}" must hold {accepted}; received {self.values.type}')
 
     def lists(self) -> tuple[np.ndarray, "Column"]:
         """Returns the lengths of lists, int64 [values], 0 for null, and the values within them."""
@@ -166,7 +162,7 @@ def missing(part: Part, key: str, name: str) -> ConfigError:
     if kind is not None:
         return ConfigError(f'{path}: the column "{name}" must hold texts; received {kind.type}')
     head = "".join(table.column_names) if len(table.column_names) == 1 else ""
-    separator = next((each for each in SEPARATORS if each in head), None)
+    separator = next((each for each in ";\t|" if each in head), None)
     if separator is not None:
         return ConfigError(
             f"{path} has one column, {head!r}, whose values {separator!r} separates; accepted: "

@@ -194,7 +194,7 @@ def _labels(column: Column, schema: pa.Schema) -> tuple[Texts, list[str] | None]
     """
     names, values = _class_names(schema, column.name), column.values
     if pa.types.is_nested(values.type):
-        raise ConfigError(f'{column.path}: column "{column.name}" must hold names or numbers; received {values.type}')
+        raise column.refuse_type("names or numbers")
     if pa.types.is_floating(values.type) and not pa.types.is_float64(values.type):
         values = values.cast(pa.string()).cast(pa.float64())  # 0.1 as it is written, not as float32 has it
     elif not any(test(values.type) for test in AS_THEY_ARE):
@@ -281,8 +281,8 @@ def _boxes(part: Part, columns: Columns) -> tuple[np.ndarray, np.ndarray, Texts,
         raise missing(part, "boxes", columns.boxes)
     if column is None or pa.types.is_null(column.values.type):
         return np.zeros(0, np.int64), np.zeros((0, 4), np.float32), Texts.of([]), None
-    if not is_list(kind := column.values.type):
-        raise ConfigError(f'{part.path}: column "{columns.boxes}" must hold lists of boxes; received {kind}')
+    if not is_list(column.values.type):
+        raise column.refuse_type("lists of boxes")
     rows, (counts, inner) = column.rows, column.lists()
     if is_list(inner.values.type):
         sides, inner = inner.lists()
@@ -298,8 +298,8 @@ def _boxes(part: Part, columns: Columns) -> tuple[np.ndarray, np.ndarray, Texts,
     labels = part.column(columns.box_labels)
     if labels is None or pa.types.is_null(labels.values.type):
         return images, boxes, Texts.of([None] * len(boxes)), None
-    if not is_list(kind := labels.values.type):
-        raise ConfigError(f'{part.path}: column "{columns.box_labels}" must hold lists of labels; received {kind}')
+    if not is_list(labels.values.type):
+        raise labels.refuse_type("lists of labels")
     label_counts, inner = labels.lists()
     for row in np.flatnonzero(label_counts != counts).tolist():
         raise labels.refuse(row, f'one label for each box, of {counted(int(counts[row]), "box")} in "{columns.boxes}"')

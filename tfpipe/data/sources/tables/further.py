@@ -31,7 +31,7 @@ def _values(column: Column, name: str) -> np.ndarray:
     if name == "mask" or (is_text(kind) and name != "number"):
         texts = texts_of(column)
         if texts is None:
-            raise ConfigError(f'{column.path}: column "{column.name}" must hold paths of masks; received {kind}')
+            raise column.refuse_type("paths of masks")
         texts = [text or "" for text in texts]
         if name == "mask" and "" in texts:
             raise column.refuse(texts.index(""), "the path of a mask")

@@ -115,8 +115,8 @@ def _has(column: Column, wanted: list[Any]) -> np.ndarray:
         if type(value) not in types:
             some = ", ".join(map(cell_text, texts[:SHOWN]))
             raise ConfigError(
-                f'{column.path}: data.source.where names {cell_text(value)} of the column "{column.name}", which has '
-                f"other values, of the type {kind}: {some}{' ...' if len(texts) > SHOWN else ''}; name some of these"
+                f'{column.part.path}: data.source.where names {cell_text(value)} of the column "{column.name}", which '
+                f"has other values, of the type {kind}: {some}{' ...' if texts[SHOWN:] else ''}; name some of these"
             )
     return np.array([text in wanted for text in texts], bool)[pc.index_in(values, value_set=distinct).to_numpy()]
 
