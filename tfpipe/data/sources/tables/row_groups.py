@@ -186,8 +186,7 @@ def _groups_of(copies: Sequence[Path], column: str) -> _Groups:
         with pq.ParquetFile(path) as parquet:
             for number, chunk in enumerate(chunks_of(parquet, [leaf_of(parquet.schema_arrow, column)])):
                 count = parquet.metadata.row_group(number).num_rows
-                nulls = chunk.statistics.null_count if chunk.is_stats_set else 0
-                if nulls:
+                if nulls := chunk.is_stats_set and chunk.statistics.null_count:
                     raise ConfigError(
                         f"data.source: {path}: {nulls} of {count} rows of row group {number} have no bytes in the "
                         f'column "{column}": {ALL_OR_NONE}'
