@@ -18,8 +18,6 @@ from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.util.ledger import Ledger
 from tfpipe.util.progress import progress
 
-Unit = Literal["auto", "relative", "pixels"]
-
 # Images whose sizes are read by one call, and the calls at once: they wait for storage.
 SIZES_TOGETHER, SIZE_CALLS = 64, 16
 # Labels that are whole numbers, as labels.label_text writes them.
@@ -231,7 +229,7 @@ def is_box(value: Any) -> bool:
     return is_list and all(type(edge) in (int, float) and abs(edge) < MAX_EDGE_PX for edge in value)
 
 
-def in_pixels(boxes: np.ndarray, unit: Unit, name: Callable[[int], str]) -> bool:
+def in_pixels(boxes: np.ndarray, unit: Literal["auto", "relative", "pixels"], name: Callable[[int], str]) -> bool:
     """Returns whether boxes (float32 [k, 4]) are in pixels, not relative to the image's size.
 
     `unit` decides unless it is "auto": then boxes are relative if none reaches beyond 1. A box within the first pixel
