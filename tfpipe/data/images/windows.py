@@ -131,10 +131,6 @@ def random_windows(sizes: tf.Tensor, boxes: Candidates, seeds: tf.Tensor, ranges
 
 def draw_flips(seeds: tf.Tensor) -> tf.Tensor:
     """Returns bool [k]: which crops to mirror, given their seeds (int64 [k, 2]); true for about half of them."""
-    return tf.cast(_hashes(seeds), tf.int64) < 0  # the top bit
-
-
-def _hashes(seeds: tf.Tensor) -> tf.Tensor:
-    """Returns uint64 [...] of seeds (int64 [..., 2])."""
     first, second = tf.unstack(tf.cast(seeds, tf.uint64), axis=-1)
-    return mix(mix(first + GAMMA) + GAMMA * second)
+    hashes = mix(mix(first + GAMMA) + GAMMA * second)
+    return tf.cast(hashes, tf.int64) < 0  # the top bit
