@@ -21,7 +21,7 @@ def random_window(seed: np.ndarray, size: tuple[int, int], boxes: np.ndarray, ho
     first, second = seed.astype(np.uint64)[:, None]
     keys = mix(mix(first + GAMMA) + GAMMA * second) + np.arange(1, 4 * tries + 1, dtype=np.uint64) * GAMMA
     drawn = (mix(keys) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    (least, most), (low, high) = how.area, how.logarithms
+    (least, most), (low, high) = how.area, map(math.log, how.aspect)
     for area, aspect, top, left in drawn.reshape(tries, 4).tolist():
         area, aspect = height * width * (least + (most - least) * area), _exponential(low + (high - low) * aspect)
         high_, wide = round(math.sqrt(area / aspect)), round(math.sqrt(area * aspect))

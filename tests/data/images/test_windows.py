@@ -144,7 +144,7 @@ def torchvisions(random: np.random.Generator, size: tuple[int, int], how: Ranges
     height, width = size
     for _ in range(10):
         target_area = height * width * random.uniform(*how.area)
-        aspect_ratio = math.exp(random.uniform(*how.logarithms))
+        aspect_ratio = math.exp(random.uniform(*map(math.log, how.aspect)))
         w, h = round(math.sqrt(target_area * aspect_ratio)), round(math.sqrt(target_area / aspect_ratio))
         if 0 < w <= width and 0 < h <= height:
             return int(random.integers(0, height - h + 1)), int(random.integers(0, width - w + 1)), h, w

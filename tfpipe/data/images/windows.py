@@ -105,11 +105,6 @@ class Ranges(NamedTuple):
     covered: float
     """Smallest share of one of the boxes that a window covers; 0: it covers none of them in particular."""
 
-    @property
-    def logarithms(self) -> tuple[float, float]:
-        """Logarithms of the aspect ratios, between which they are drawn uniformly."""
-        return math.log(self.aspect[0]), math.log(self.aspect[1])
-
 
 def random_windows(sizes: tf.Tensor, boxes: Candidates, seeds: tf.Tensor, ranges: Sequence[Ranges]) -> tf.Tensor:
     """Returns int32 [k, m, 4]: m random windows of each crop, drawn as torchvision's RandomResizedCrop draws them.
@@ -124,7 +119,7 @@ def random_windows(sizes: tf.Tensor, boxes: Candidates, seeds: tf.Tensor, ranges
         seeds: int64 [k, m, 2]; the same seed gives the same window.
         ranges: [m], what each of the windows is drawn from.
     """
-    rows = [(*each.area, *each.aspect, *each.logarithms, each.covered) for each in ranges]
+    rows = [(*each.area, *each.aspect, *map(math.log, each.aspect), each.covered) for each in ranges]
     drawn = native().windows(sizes, boxes.boxes, boxes.spans, boxes.images, seeds, tf.constant(rows, tf.float64))
     return tf.ensure_shape(drawn, [None, len(ranges), 4])
 
