@@ -16,20 +16,10 @@ UNCLASSED = ("number", "mask", "none")
 # Kinds whose labels are of places in the crop.
 PLACED = ("boxes", "mask")
 # Steps of data.augment that leave every pixel where it is, so that boxes and masks stay right.
-IN_PLACE = frozenset(
-    (
-        "ColorJitter",
-        "GaussianBlur",
-        "RandomAdjustSharpness",
-        "RandomAutocontrast",
-        "RandomEqualize",
-        "RandomErasing",
-        "RandomGrayscale",
-        "RandomInvert",
-        "RandomPosterize",
-        "RandomSolarize",
-    )
-)
+IN_PLACE = frozenset((
+    "ColorJitter", "GaussianBlur", "RandomAdjustSharpness", "RandomAutocontrast", "RandomEqualize", "RandomErasing",
+    "RandomGrayscale", "RandomInvert", "RandomPosterize", "RandomSolarize",
+))  # fmt: skip
 
 
 class TargetsConfig(Section):
