@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, ValidationInfo, create_model, field_validator
 
-from tfpipe.config.section import ASCENDING, Form, Section
+from tfpipe.config.section import ASCENDING, PAIR, Form, Section
 
 
 def _odd(size: int) -> int:
@@ -30,7 +30,6 @@ Number = Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 Shear = Annotated[float, Field(ge=-MAX_SHEAR, le=MAX_SHEAR)]
 Turn = Annotated[float, Field(ge=-0.5, le=0.5)]
 Level = Annotated[float, Field(ge=0, le=255)]
-PAIR = Form("[smallest, largest]")
 Sizes = Annotated[tuple[Size, Size], PAIR, ASCENDING]
 Positives = Annotated[tuple[Positive, Positive], PAIR, ASCENDING]
 Numbers = Annotated[tuple[Number, Number], PAIR, ASCENDING]

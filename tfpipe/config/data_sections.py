@@ -5,11 +5,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 
-from tfpipe.config.section import ASCENDING, Args, ConfigPath, Form, Fraction, Section, check_login
+from tfpipe.config.section import ASCENDING, PAIR, Args, ConfigPath, Form, Fraction, Section, check_login
 
 # The form of train_filelist as a list.
 LISTS = Form('a list of {"path": FILE, "weight": NUMBER}')
-RANGE = Form("[smallest, largest]")
 Alpha = Annotated[float, Field(gt=0)]
 
 
@@ -28,9 +27,9 @@ class Layout(Section):
 class RandomResizedCrop(Section):
     """The crop of torchvision's RandomResizedCrop, with its distribution and its fallback."""
 
-    area: Annotated[tuple[Fraction, Fraction], RANGE, ASCENDING] = (0.08, 1.0)
+    area: Annotated[tuple[Fraction, Fraction], PAIR, ASCENDING] = (0.08, 1.0)
     """Smallest and largest share of the image's area, between which it is drawn uniformly."""
-    aspect: Annotated[tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]], RANGE, ASCENDING] = (
+    aspect: Annotated[tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]], PAIR, ASCENDING] = (
         3 / 4,
         4 / 3,
     )

@@ -120,8 +120,9 @@ SIZE = Form("a side, or [height, width]")
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 # Arguments that are passed on; Section refuses Infinity and NaN only in fields of its own.
 Args = Annotated[dict[str, Any], AfterValidator(_finite)]
-# A validator of one or more pairs of numbers.
+# A validator of one or more pairs of numbers, and the form of one.
 ASCENDING = AfterValidator(_ascending)
+PAIR = Form("[smallest, largest]")
 Kernel = Literal["bilinear", "bicubic", "area", "antialias"]
 
 
