@@ -3,13 +3,12 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from tfpipe.config.section import ASCENDING, PAIR, Args, ConfigPath, Form, Fraction, Section, check_login
 
 # The form of train_filelist as a list.
 LISTS = Form('a list of {"path": FILE, "weight": NUMBER}')
-Alpha = Annotated[float, Field(gt=0)]
 
 
 class Layout(Section):
@@ -29,10 +28,7 @@ class RandomResizedCrop(Section):
 
     area: Annotated[tuple[Fraction, Fraction], PAIR, ASCENDING] = (0.08, 1.0)
     """Smallest and largest share of the image's area, between which it is drawn uniformly."""
-    aspect: Annotated[tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]], PAIR, ASCENDING] = (
-        3 / 4,
-        4 / 3,
-    )
+    aspect: Annotated[tuple[PositiveFloat, PositiveFloat], PAIR, ASCENDING] = (3 / 4, 4 / 3)
     """Smallest and largest width / height, drawn from uniformly by their logarithms. If ten draws of both do not fit
     into the image, the crop is its middle, as far as these allow."""
     min_covered: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -45,10 +41,10 @@ class Mix(Section):
     """Mixing of each crop of a training batch with the crop before it, and of their labels, which become shares of the
     classes, float32 [batch, classes]. Test data stay as they are."""
 
-    mixup: Alpha | None = None
+    mixup: PositiveFloat | None = None
     """MixUp (Zhang et al. 2018): a weighted mean of both crops; the weight, one for each batch, is drawn from
     Beta(alpha, alpha). This is alpha, e.g. 0.2; null: no MixUp."""
-    cutmix: Alpha | None = None
+    cutmix: PositiveFloat | None = None
     """CutMix (Yun et al. 2019): a box of the other crop, the same in the whole batch; the share outside it is drawn
     from Beta(alpha, alpha) before the box is clipped at the crop's edges. This is alpha, e.g. 1.0; null: no CutMix."""
     prob: Fraction = 1.0
@@ -62,7 +58,7 @@ class Normalize(Section):
 
     mean: Annotated[list[float], Form("a list of numbers, one for each channel")]
     """Mean of each channel, in [0, 1]; ImageNet's are [0.485, 0.456, 0.406]."""
-    std: Annotated[list[Annotated[float, Field(gt=0)]], Form("a list of numbers above 0, one for each channel")]
+    std: Annotated[list[PositiveFloat], Form("a list of numbers above 0, one for each channel")]
     """Standard deviation of each channel, of values in [0, 1]; ImageNet's are [0.229, 0.224, 0.225]."""
 
 
@@ -84,7 +80,7 @@ class WeightedList(Section):
 
     path: ConfigPath
     """The filelist."""
-    weight: Annotated[float, Field(gt=0)]
+    weight: PositiveFloat
     """Share of the training samples drawn from this list, relative to the other lists' weights."""
 
 
@@ -102,11 +98,11 @@ class Remote(Section):
     """Retries of a request after a transient failure: the connection failed or broke off, no response came in time, or
     the status was 408, 429 or 5xx. The first pause is 0.25 s, each further one twice as long, each shortened by up to
     half at random: 8 pauses last from 32 to 64 s."""
-    timeout_s: Annotated[float, Field(gt=0)] = 30.0
+    timeout_s: PositiveFloat = 30.0
     """Seconds that one request may take."""
     cache: ConfigPath | None = None
     """Folder on a local disk that caches fetched files, shared by the ranks of a node; null: no cache."""
-    cache_gb: Annotated[float, Field(gt=0)] = 100.0
+    cache_gb: PositiveFloat = 100.0
     """Maximum size of `cache` in 10^9 bytes; beyond it, the least recently used files are deleted. Packed data and tar
     shards have as much for each split, and what comes after it is full is not kept."""
     options: Annotated[Args, AfterValidator(_without_login)] = {}
