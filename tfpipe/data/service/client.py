@@ -84,9 +84,7 @@ def serve_crops(load: Callable[..., tf.data.Dataset], workers: Workers, split: S
     Raises ConfigError if the catalog is too large to be sent, or Python is needed, by its URLs, the decoder or a delay.
     """
     check(split.catalog)
-    service, world = split.config.service, split.world
-    local = service if isinstance(service, int) else None
-    theirs = for_worker(split.config, local, world)
+    theirs = for_worker(split.config, split.world)
     decoder = choose_decoder(theirs, split.catalog.split)
     decoder = decoder._replace(images=min(decoder.images, IMAGES))
 
@@ -99,9 +97,9 @@ def serve_crops(load: Callable[..., tf.data.Dataset], workers: Workers, split: S
             dataset = in_blocks(dataset)
         numbers = tf.data.Dataset.range(first, tf.int64.max, workers.count)
         dataset = tf.data.Dataset.zip(numbers, dataset).map(Block).prefetch(PREFETCHED)
-        tunes_itself = local is None and theirs.threads is None and theirs.num_parallel_readers != 1
+        tunes_itself = theirs.threads is None and theirs.num_parallel_readers != 1
         # A worker elsewhere has its own number of threads unless the config sets one.
-        return dataset.with_options(tf.data.Options() if tunes_itself else options(theirs, world))
+        return dataset.with_options(tf.data.Options() if tunes_itself else options(theirs, split.world))
 
     def open_at(first: int, address: str) -> WorkerDataset:
         return WorkerDataset(lambda: blocks(tf.constant(first, tf.int64)), address)
@@ -188,10 +186,10 @@ def in_blocks(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.ragged_batch(IMAGES).map(join, name="block")
 
 
-def for_worker(config: DataConfig, workers: int | None, world: World) -> DataConfig:
+def for_worker(config: DataConfig, world: World) -> DataConfig:
     """Returns the config for a worker: a local one gets its share of the rank's threads, a remote one uses its own."""
-    if workers is not None:
-        return config.model_copy(update={"threads": max(1, thread_budget(config, world) // workers)})
+    if isinstance(config.service, int):
+        return config.model_copy(update={"threads": max(1, thread_budget(config, world) // config.service)})
     if config.threads is not None or config.num_parallel_readers != "auto" or config.parallel.decode is not None:
         return config
     # Only the worker knows the number of its threads, so tf.data tunes the parallelism there.
