@@ -3,7 +3,7 @@
 A value is the last size, which the test data, the model and the tools take, and knows those before it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
 from pydantic import PlainSerializer, PositiveInt, ValidatorFunctionWrapHandler, WrapValidator
@@ -58,18 +58,17 @@ def _by_epoch(kind: Any, parts: list[tuple[int, Any]]) -> Any:
     return result if len(parts) > 1 else parts[0][1]
 
 
-def _pairs(value: Iterable[Any]) -> list[tuple[int, Any]]:
+def _pairs(value: Sequence[Any]) -> Sequence[Any]:
     """Returns (first epoch, size) of each phase. Raises ValueError if `value` is no list of them in ascending order."""
-    pairs = list(value)
-    for pair in pairs:
+    for pair in value:
         if not isinstance(pair, list | tuple) or len(pair) != 2 or type(pair[0]) is not int:
             raise ValueError(
                 f"received {pair!r} in a list by epoch; accepted: [epoch, size], e.g. [[0, 128], [6, 192]]"
             )
-    epochs = [epoch for epoch, _ in pairs]
+    epochs = [epoch for epoch, _ in value]
     if epochs != sorted(set(epochs)) or epochs[:1] != [0]:
         raise ValueError(f"received the epochs {epochs}; accepted: {EPOCHS}")
-    return [(epoch, size) for epoch, size in pairs]
+    return value
 
 
 _BY_EPOCH = PlainSerializer(lambda value: getattr(value, "by_epoch", value))
