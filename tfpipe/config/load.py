@@ -125,8 +125,7 @@ def _parse(text: str, name: str) -> Any:
             yield from find_repeated(part, f"{path}{key}.")
 
     value = json.loads(text, object_pairs_hook=keep)
-    several = list(find_repeated(value, ""))
-    if several:
+    if several := list(find_repeated(value, "")):
         raise ConfigError(f"{name} has a key twice, of which one would be ignored: {'; '.join(several)}; keep one each")
     return value
 
@@ -144,11 +143,10 @@ def _validate(raw: Any, overrides: Sequence[str], name: str, base: Path) -> Conf
             raw = {**raw, section: {name: value for name, value in content.items() if name != key}}
             raw = raw if raw[section] else {name: value for name, value in raw.items() if name != section}
     data = raw.get("data") if isinstance(raw, dict) else None
-    if isinstance(data, dict):
-        if MISSPELT in data and "prefetch_buffer_size" in data:
+    if isinstance(data, dict) and MISSPELT in data:
+        if "prefetch_buffer_size" in data:
             raise ConfigError(f"{name} has both data.prefetch_buffer_size and data.{MISSPELT}")
-        if MISSPELT in data:
-            data["prefetch_buffer_size"] = data.pop(MISSPELT)
+        data["prefetch_buffer_size"] = data.pop(MISSPELT)
     for override in overrides:
         raw = _override(raw, override)
     try:
@@ -229,8 +227,7 @@ def _nearest(argument: str, accepted: list[str]) -> str:
         return f"did you mean {elsewhere.removeprefix('data.').removeprefix('source.')}?"
     if elsewhere:
         return f"{elsewhere} is a key of a config for `tfpipe train`, not of the data"
-    guesses = difflib.get_close_matches(argument, [*accepted, *ALIASES], n=1)
-    if guesses:
+    if guesses := difflib.get_close_matches(argument, [*accepted, *ALIASES], n=1):
         return f"did you mean {guesses[0]}?"
     for path in known_paths(Config):
         section, *inner = path.split(".")

@@ -130,13 +130,12 @@ def _sections(annotation: Any) -> list[type[BaseModel]]:
 
 def _nearest(path: str, section: type[BaseModel], root: type[BaseModel]) -> str:
     key = path.rpartition(".")[2]
-    paths = known_paths(root)
     here = [path.removesuffix(key) + name for name in section.model_fields]
     guesses = [
         *same_named(key, root),
         *difflib.get_close_matches(path, here, n=1, cutoff=CLOSE),
         *_by_words(key, here),
-        *difflib.get_close_matches(path, paths, n=1, cutoff=CLOSE),
+        *difflib.get_close_matches(path, known_paths(root), n=1, cutoff=CLOSE),
     ]
     return f"; did you mean {guesses[0]}?" if guesses else f"; known here: {', '.join(here)}"
 
