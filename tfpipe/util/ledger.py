@@ -30,9 +30,7 @@ class Ledger:
 
     def __init__(self, counts: Counts | None = None) -> None:
         """Starts with the counts of another ledger, also as JSON has them: {reason: (count, example)}."""
-        self.counts: dict[str, tuple[int, str]] = {}
-        for reason, (count, example) in (counts or {}).items():
-            self.counts[reason] = count, example
+        self.counts = {reason: (count, example) for reason, (count, example) in (counts or {}).items()}
 
     def __bool__(self) -> bool:
         return bool(self.counts)
