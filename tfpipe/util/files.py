@@ -133,8 +133,7 @@ def unreadable(path: Path, error: OSError | UnicodeDecodeError, kind: str = "") 
 def not_text(path: Path) -> str | None:
     """Returns the format of a file that is no text, or the first line that is not UTF-8; None if it is a text."""
     try:
-        kind = format_of(path)
-        if kind is not None:
+        if kind := format_of(path):
             return f"it is {kind}"
         with path.open("rb") as lines:
             for number, line in enumerate(lines, 1):

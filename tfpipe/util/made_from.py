@@ -43,11 +43,10 @@ class MadeFrom(NamedTuple):
         now, plain = dict(self.files), json.loads(json.dumps(self.settings))
         changes = differences(stored_settings, plain, "then", "now", sorted(stored_settings | plain))
         changes += [f"{name} is {'gone' if name in before else 'new'}" for name in sorted(before.keys() ^ now.keys())]
-        both = sorted(before.keys() & now.keys())
-        for name in (name for name in both if before[name] != now[name]):
-            then, size = before[name].size, now[name].size
-            by_time = then == size
-            changes.append(f"{name} " + (CHANGED if by_time else f"had {then} bytes then, has {size} now"))
+        for name in sorted(before.keys() & now.keys()):
+            if before[name] != now[name]:
+                then, size = before[name].size, now[name].size
+                changes.append(f"{name} " + (CHANGED if then == size else f"had {then} bytes then, has {size} now"))
         more = f", and {len(changes) - 1} more changes" if len(changes) > 1 else ""
         return f"{changes[0]}{more}" if changes else "its files have another order"
 
