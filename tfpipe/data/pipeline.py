@@ -111,8 +111,7 @@ def _batched_crops(
             "batches from tfpipe.Loader, or those of an epoch with config.at(epoch)"
         )
     stream = resume or Stream.start(world.size)
-    crops = data.crops()
-    if crops is not None:
+    if (crops := data.crops()) is not None:
         return data, mix(target(gather(data, crops, stream), data), data)
     if workers is None:
         dataset = load(data, stream)

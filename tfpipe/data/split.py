@@ -246,8 +246,7 @@ def order_of(catalog: Catalog, config: DataConfig) -> Order | Mixture:
     if catalog.split != "train":
         return Order(catalog.samples, shuffle=False)
     settings = (catalog.samples, config.seed, config.shuffle_buffer > 1, config.reshuffle_each_iteration, config.scope)
-    weights = sample_weights(catalog, config)
-    if weights is not None:
+    if (weights := sample_weights(catalog, config)) is not None:
         return WeightedOrder(*settings, weights, repeats=config.repeats)
     order = Order(*settings, repeats=config.repeats)
     if not catalog.lists:

@@ -296,8 +296,7 @@ def _library() -> ctypes.CDLL:
 
 def _library_path(name: str) -> Path:
     """Returns the path of a library that setup.py builds. Raises ConfigError if it is not there."""
-    file = next(Path(__file__).parent.glob(name), None)
-    if file is None:
+    if (file := next(Path(__file__).parent.glob(name), None)) is None:
         raise ConfigError(f"tfpipe's library in C ({name}) is not built, and nothing runs without it: {REMEDY}")
     return file
 

@@ -127,8 +127,7 @@ def check_agreement(args: argparse.Namespace) -> None:
         ("--nsteps", args.nsteps, ("training", "training.epochs", "training.steps_per_epoch")),
         ("--interop", args.interop, ("data", "data.threads")),
     ):
-        both = [text for text in args.set if given is not None and text.partition("=")[0] in keys]
-        if both:
+        if both := [text for text in args.set if given is not None and text.partition("=")[0] in keys]:
             raise ConfigError(f"{flag} {given} and --set {both[0]} set the same key: leave one of them out")
     if args.resume_anyway and args.resume is None:
         raise ConfigError("--resume-anyway says how to continue a run, and --resume, which continues it, is missing")

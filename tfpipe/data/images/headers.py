@@ -60,8 +60,7 @@ def as_file(contents: bytes) -> bytes:
     """
     if not contents.startswith(STORED):
         return contents
-    jpeg = core().unstore(contents)
-    if not jpeg:
+    if not (jpeg := core().unstore(contents)):
         raise ValueError("no image from stored coefficients: they are damaged")
     return jpeg
 

@@ -122,9 +122,8 @@ def _receive(
     try:
         for number in range(workers.count):
             feeds.append(Feed(number, open_at, workers, timeout_s))
-        for number, feed in zip(itertools.count(), itertools.cycle(feeds), strict=False):
-            block = feed.take(number)
-            if block is None:
+        for number, feed in enumerate(itertools.cycle(feeds)):
+            if (block := feed.take(number)) is None:
                 return
             yield "", block.crops
     except Exception as error:
@@ -152,8 +151,7 @@ def check(catalog: Catalog) -> None:
             f"take {size / 1e6:.4g} MB, which every worker receives; at most {MOST_BYTES / 1e6:.4g} MB can be sent: "
             "set data.service to null, or use a shorter filelist"
         )
-    url = next((folder for folder in catalog.paths.folders if "://" in folder), None)
-    if url is not None:
+    if url := next((folder for folder in catalog.paths.folders if "://" in folder), None):
         raise ConfigError(
             f"data.service: {url} in the {catalog.split} filelist is fetched in Python, which workers do not run: "
             "set data.service to null, or use copies on a file system that the workers see"

@@ -70,8 +70,7 @@ class Feed:
             tf.errors.OpError: the data is at fault: a second worker raised an error too, as this process would have.
         """
         while True:
-            result = self._wait()
-            if result is None:
+            if (result := self._wait()) is None:
                 return None
             if not isinstance(result, Exception):
                 if int(result.number) == block:
