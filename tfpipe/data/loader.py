@@ -223,9 +223,8 @@ class Loader(HandOut):
         if self.split == "train":
             steps = {phase.steps for phase in self.schedule.phases}
             length = steps.pop() if len(steps) == 1 else None
-            return as_dataset(
-                epochs(self._delivery, self._take, self._begin, lambda: self.steps_per_epoch), spec, length
-            )
+            passes = epochs(self._delivery, self._take, self._begin, lambda: self.steps_per_epoch)
+            return as_dataset(passes, spec, length)
         exact = self.config.data.on_error == "raise" and self._progress.at.stream is self._progress.start
         return as_dataset(self.this_pass, spec, self._next_pass if exact else None)
 
