@@ -110,9 +110,8 @@ def decode(contents: bytes, channels: int, turn: bool = False) -> tuple[np.ndarr
         is_16_bits = image.mode.startswith("I;16") or (image.mode == "I" and kind == "PPM")  # stretched to 65535
         if image.mode in ("I", "F") and not is_16_bits:
             raise ValueError(f"a {kind} of mode {image.mode}, whose levels have no stated range")
-        plain: Image.Image = image
-        if is_16_bits:
-            plain = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))  # Pillow makes white of most levels
+        # Pillow makes white of most levels of 16 bits.
+        plain = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)) if is_16_bits else image
         pixels = np.asarray(plain.convert("RGB").convert("RGB" if channels == 3 else "L"))
         pixels = pixels.reshape(*plain.size[::-1], channels)
         # An AVIF's orientation is part of its format, and no wish of its EXIF.
