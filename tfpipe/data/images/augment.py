@@ -43,10 +43,9 @@ def choose_augment(config: DataConfig, *, training: bool) -> Augment | None:
 
 def augment_crops(images: Any, positions: tf.Tensor, span: Any, augment: Sequence[Augment | None]) -> Any:
     """Returns crops, or a tuple of them by view, changed by the function of each view; None changes nothing."""
-    if not isinstance(images, tuple):
-        return images if augment[0] is None else augment[0](images, positions, span)
-    views = zip(images, augment, strict=True)
-    return tuple(view if change is None else change(view, positions, span) for view, change in views)
+    views = zip(images if isinstance(images, tuple) else (images,), augment, strict=True)
+    changed = tuple(view if change is None else change(view, positions, span) for view, change in views)
+    return changed if isinstance(images, tuple) else changed[0]
 
 
 def check_sizes(config: DataConfig) -> None:
