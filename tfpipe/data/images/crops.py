@@ -3,7 +3,7 @@
 All functions take n images at once: that costs little more than one image, since a graph's cost is per op.
 """
 
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -17,21 +17,6 @@ MAX_CROPS = 2**16
 OBJECT_COVERED = 0.1
 # A span of crops, int64 [2], is the first of them and their end, or this.
 ALL = np.zeros(0, np.int64)
-
-
-class OfImages(Protocol):
-    """A NamedTuple of tensors [k, ...] that include these two."""
-
-    @property
-    def images(self) -> tf.Tensor:
-        """int64 [k]: number of the image, ascending."""
-
-    @property
-    def numbers(self) -> tf.Tensor:
-        """int64 [k]: number of the crop in its image."""
-
-
-T = TypeVar("T", bound=OfImages)
 
 
 class Targets(NamedTuple):
@@ -117,17 +102,14 @@ def _ranges(settings: RandomResizedCrop, by_object: bool) -> Ranges:
     return Ranges(settings.area, settings.aspect, covered)
 
 
-def from_first(crops: T, first: tf.Tensor) -> T:
-    """Drops the crops whose number is below their image's `first`.
-
-    `crops`, e.g. Windows, are those of n images; `first` is int64 [n].
-    """
-    wanted = crops.numbers >= tf.gather(first, crops.images)
+def from_first(windows: Windows, first: tf.Tensor) -> Windows:
+    """Drops the windows of crops whose number is below their image's `first` (int64 [n])."""
+    wanted = windows.numbers >= tf.gather(first, windows.images)
     # A mask copies all crops, and drops some only when a run resumes in the middle of an image.
     return tf.cond(
         tf.reduce_all(wanted),
-        lambda: crops,
-        lambda: tf.nest.map_structure(lambda tensor: tf.boolean_mask(tensor, wanted), crops),
+        lambda: windows,
+        lambda: tf.nest.map_structure(lambda tensor: tf.boolean_mask(tensor, wanted), windows),
     )
 
 
