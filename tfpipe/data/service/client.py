@@ -21,21 +21,17 @@ from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.order.stream import BlockRange
-from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.clock import DELAY_MS, simulated_delay_s
 from tfpipe.data.runtime.parallelism import options, thread_budget
 from tfpipe.data.runtime.stage import stage
-from tfpipe.data.service.feeds import IMAGES, Feed
+from tfpipe.data.service.feeds import IMAGES, Feed, Open, WorkerDataset
 from tfpipe.data.service.workers import Workers
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, counted
-from tfpipe.util.tensorflow_api import CancellationManager
 
 # Blocks that a worker prefetches beyond those that the rank has requested.
 PREFETCHED = 2
-# Outstanding requests of a rank to a worker.
-UNDER_WAY = 2
 # Seconds without data after which a worker counts as dead; 32 images must not take longer.
 TIMEOUT_S = 120.0
 # TensorFlow's error of a worker of another version, and tfpipe's.
@@ -50,29 +46,6 @@ class Block(NamedTuple):
 
     number: Any  # int64 []: number of the block
     crops: Any  # a NamedTuple of tensors or arrays [k, ...]
-
-
-class WorkerDataset:
-    """The elements of a dataset, as NumPy arrays, made by the worker at an address."""
-
-    def __init__(self, make: Callable[[], tf.data.Dataset], address: str) -> None:
-        """Defers `make()`, which builds the dataset, and the connection to `address` until the first iteration."""
-        self._make, self._address, self._manager = make, address, CancellationManager()
-
-    def __iter__(self) -> Iterator[Any]:
-        distribute = tf.data.experimental.service.distribute(
-            tf.data.experimental.service.ShardingPolicy.OFF,
-            f"grpc://{self._address}",
-            max_outstanding_requests=UNDER_WAY,
-            # Pixels hardly compress.
-            compression=None,
-        )
-        for element in Cancellable(self._make().apply(distribute), self._manager):
-            yield tf.nest.map_structure(lambda tensor: tensor.numpy(), element)
-
-    def cancel(self) -> None:
-        """Ends the iteration with tf.errors.CancelledError; callable from any thread."""
-        self._manager.start_cancel()
 
 
 def serve_crops(load: Callable[..., tf.data.Dataset], workers: Workers, split: Split) -> tf.data.Dataset:
@@ -111,9 +84,7 @@ def serve_crops(load: Callable[..., tf.data.Dataset], workers: Workers, split: S
     return tf.data.Dataset.from_generator(received, output_signature=signature, name="service").map(_raise_error)
 
 
-def _receive(
-    open_at: Callable[[int, str], WorkerDataset], workers: Workers, timeout_s: float, nothing: Any
-) -> Iterator[tuple[str, Any]]:
+def _receive(open_at: Open, workers: Workers, timeout_s: float, nothing: Any) -> Iterator[tuple[str, Any]]:
     """Yields ("", crops) for each block in order, or an error message and `nothing`.
 
     Python is called once per IMAGES images; receiving costs the trainer 0.35 ms per image, nearly all of it for copies.

@@ -5,19 +5,23 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
 from tfpipe.data.images.decode import NATIVE_IMAGES
+from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.service.workers import Workers
 from tfpipe.errors import TfpipeError, counted
+from tfpipe.util.tensorflow_api import CancellationManager
 
 logger = logging.getLogger(__name__)
 
 # Images per block: a block is one element, one network call and about 5 MB of crops; one call of the decoder in C.
 IMAGES = NATIVE_IMAGES
+# Outstanding requests of a rank to a worker.
+UNDER_WAY = 2
 # Received blocks that may wait to be taken.
 WAITING = 2
 LOOK_S = 1.0  # seconds between two checks of the worker
@@ -29,18 +33,31 @@ class WorkerFailure(Exception):
     """A failure of a worker; the message says how it failed."""
 
 
-class BlockStream(Protocol):
-    """Blocks that are being received from a worker."""
+class WorkerDataset:
+    """The elements of a dataset, as NumPy arrays, made by the worker at an address."""
+
+    def __init__(self, make: Callable[[], tf.data.Dataset], address: str) -> None:
+        """Defers `make()`, which builds the dataset, and the connection to `address` until the first iteration."""
+        self._make, self._address, self._manager = make, address, CancellationManager()
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields the blocks, NamedTuples with a `number`."""
+        distribute = tf.data.experimental.service.distribute(
+            tf.data.experimental.service.ShardingPolicy.OFF,
+            f"grpc://{self._address}",
+            max_outstanding_requests=UNDER_WAY,
+            # Pixels hardly compress.
+            compression=None,
+        )
+        for element in Cancellable(self._make().apply(distribute), self._manager):
+            yield tf.nest.map_structure(lambda tensor: tensor.numpy(), element)
 
     def cancel(self) -> None:
-        """Ends the iteration with an error; may be called from any thread."""
+        """Ends the iteration with tf.errors.CancelledError; callable from any thread."""
+        self._manager.start_cancel()
 
 
-Open = Callable[[int, str], BlockStream]
-"""(number of a block, a worker's address) -> the blocks from that one on."""
+Open = Callable[[int, str], WorkerDataset]
+"""(number of a block, a worker's address) -> the blocks from that one on, NamedTuples with a `number`."""
 
 
 class Feed:
@@ -125,7 +142,7 @@ class Feed:
         self._begin(block, address)
 
 
-def _pump(source: BlockStream, came: queue.Queue[Any], closed: threading.Event) -> None:
+def _pump(source: WorkerDataset, came: queue.Queue[Any], closed: threading.Event) -> None:
     """Passes blocks from `source` to the queue `came`, and finally None or an error."""
 
     def put(element: Any) -> None:
