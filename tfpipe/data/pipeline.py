@@ -26,7 +26,7 @@ from tfpipe.data.images.windows import draw_flips
 from tfpipe.data.order.stream import WHOLE, BlockRange, SampleRef, Stream
 from tfpipe.data.runtime.autotune import STAGES
 from tfpipe.data.runtime.clock import now_s
-from tfpipe.data.runtime.marks import mark_decode
+from tfpipe.data.runtime.marks import mark
 from tfpipe.data.runtime.parallelism import calls_at_once, options, thread_budget
 from tfpipe.data.runtime.samples import sample_blocks
 from tfpipe.data.runtime.shutdown import close_at_exit
@@ -39,6 +39,7 @@ from tfpipe.data.split import Split, StoredCrops
 from tfpipe.data.targets.labels import choose_origin, choose_targets, needs_origin
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, counted
+from tfpipe.native import EventKind
 from tfpipe.util.process import load_function
 
 LookUp = Callable[[SampleRef], Any]
@@ -254,7 +255,8 @@ def _plan(data: Split, decoder: Decoder) -> Callable[[Encoded], Plan]:
             targets = find(encoded, sizes)
         with tf.name_scope("crop"):
             chosen = choose_windows(targets, sizes, visit.position, config, catalog.split, data.crops_objects)
-            windows = mark_decode(from_first(chosen, visit.first_crop), visit.position)
+            windows = from_first(chosen, visit.first_crop)
+            windows = windows._replace(images=mark(EventKind.DECODE, visit.position, windows.images))
             owners, numbers = windows.images, windows.numbers
             flips = flips_of(visit, owners, numbers) if any(flip) else tf.zeros(0, tf.bool)
         images = EncodedImages(encoded.jpeg, None if entries is None else entries(visit.item))

@@ -6,13 +6,12 @@ Only a pipeline that is built inside `marking` has them.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any
 
 import tensorflow as tf
 
 from tfpipe.native import EventKind, native
 
-T = TypeVar("T")
 _wanted: ContextVar[bool] = ContextVar("marks wanted", default=False)
 
 
@@ -46,8 +45,3 @@ def mark_reads(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
             return result._replace(visit=result.visit._replace(position=ended))
 
     return marked_read if _wanted.get() else read
-
-
-def mark_decode(windows: T, positions: tf.Tensor) -> T:
-    """Puts the mark DECODE before a call of the decoder that gets `windows` of the images at `positions`."""
-    return windows._replace(images=mark(EventKind.DECODE, positions, windows.images))  # type: ignore[attr-defined]
