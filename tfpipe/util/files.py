@@ -6,6 +6,7 @@ Errors that may pass are retried.
 import difflib
 import hashlib
 import os
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -132,7 +133,7 @@ def unreadable(path: Path, error: OSError | UnicodeDecodeError, kind: str = "") 
 
 def not_text(path: Path) -> str | None:
     """Returns the format of a file that is no text, or the first line that is not UTF-8; None if it is a text."""
-    try:
+    with suppress(OSError):
         if kind := format_of(path):
             return f"it is {kind}"
         with path.open("rb") as lines:
@@ -141,8 +142,6 @@ def not_text(path: Path) -> str | None:
                     line.decode()
                 except UnicodeDecodeError:
                     return f"line {number} is not UTF-8: received {line.rstrip()[:80]!r}; save the file in UTF-8"
-    except OSError:
-        pass
     return None
 
 
