@@ -39,9 +39,7 @@ ELSEWHERE = {
     "interpolation": "data.resize",
     "prefetch": "data.prefetch_buffer_size",
     "horizontal_flip": "data.flip",
-    **dict.fromkeys(
-        ("data", "dataset", "data_dir", "root", "data_path", "train_dir", "image_folder"), "data.source.path"
-    ),
+    **dict.fromkeys(("dataset", "data_dir", "root", "data_path", "train_dir", "image_folder"), "data.source.path"),
     **dict.fromkeys(("valid_col", "split_column"), 'data.source.where={"split": {"train": ..., "test": ...}}'),
     **dict.fromkeys(("val_dir", "test_dir", "val_path", "valid_path"), "data.source.test_path"),
     **dict.fromkeys(("lr", "learning_rate", "base_lr"), "optimizer.args.learning_rate"),
