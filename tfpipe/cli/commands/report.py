@@ -20,10 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    if missing := [folder for folder in args.runs if not folder.is_dir()]:
-        raise ConfigError(
-            f"there is no folder {missing[0]}{near(missing[0])}: give that of a run or of bench --profile"
-        )
+    if missing := next((folder for folder in args.runs if not folder.is_dir()), None):
+        raise ConfigError(f"there is no folder {missing}{near(missing)}: give that of a run or of bench --profile")
     if args.html is not None and len(args.runs) > 1:
         raise ConfigError(f"--html writes the page of one run, and {len(args.runs)} are given: one command a run")
     from tfpipe.tools.report.chrome import write_chrome
