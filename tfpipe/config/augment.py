@@ -267,9 +267,7 @@ OPERATIONS = (
 # As classes of this module, by which they are pickled.
 vars().update({row.name: row.section() for row in OPERATIONS})
 # In the order of this module.
-STEPS = tuple(
-    step for step in [*vars().values()] if isinstance(step, type) and "name" in getattr(step, "model_fields", ())
-)
+STEPS = tuple(step for step in [*vars().values()] if "name" in getattr(step, "model_fields", ()))
 NAMES = tuple(step.__name__ for step in STEPS)
 if TYPE_CHECKING:
     AnyStep: TypeAlias = AugmentStep
