@@ -10,13 +10,6 @@ from tfpipe.native import core
 from tfpipe.util.atomic_write import atomic_write
 
 RECORDING = "tfpipe.npz"
-BATCH = np.dtype(
-    [
-        ("number", "i8"),
-        *((name, "f8") for name in ("began_s", "ready_s", "taken_s", "ended_s", "reduce_s")),
-        ("samples", "i8"),
-    ]
-)
 
 
 class TracedBatch(NamedTuple):
@@ -39,6 +32,10 @@ class TracedBatch(NamedTuple):
     def delay_s(self) -> float:
         """Seconds from the batch being ready to it being taken."""
         return self.taken_s - self.ready_s
+
+
+# As files have it: the number of the batch's samples in the place of their positions.
+BATCH = np.dtype([("number", "i8"), *((name, "f8") for name in TracedBatch._fields[1:-1]), ("samples", "i8")])
 
 
 class Recording(NamedTuple):
