@@ -3,7 +3,10 @@
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from tfpipe.distributed import World
 
 T = TypeVar("T")
 
@@ -24,6 +27,17 @@ class Gather:
             return values
 
         return gather
+
+
+@dataclass(frozen=True)
+class ThreadRank(World):
+    """A rank that is a thread."""
+
+    of_all: Any = None
+    """That of a Gather."""
+
+    def gather(self, value: Any) -> list[Any]:
+        return self.of_all(value)
 
 
 def on_all(function: Callable[[Any], T], ranks: Sequence[Any]) -> list[T]:

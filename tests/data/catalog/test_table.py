@@ -11,9 +11,8 @@ import tempfile
 import threading
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import numpy as np
 import pytest
 
 from tests.support.batches import assert_same
+from tests.support.gathers import Gather, ThreadRank, on_all
 from tfpipe import Config, World
 from tfpipe.data.catalog import filelist, table
 from tfpipe.data.catalog import load as load_module
@@ -272,51 +272,18 @@ def test_what_is_stored_for_one_config_is_not_anothers(
 # ---- ranks -------------------------------------------------------------------------------------------------------
 
 
-class Exchange:
-    """A connection of ranks that are threads: gathers their values."""
-
-    def __init__(self, size: int) -> None:
-        self.values: list[Any] = [None] * size
-        self.barrier = threading.Barrier(size, timeout=60)
-
-    def gather(self, rank: int, value: Any) -> list[Any]:
-        self.values[rank] = value
-        self.barrier.wait()
-        values = list(self.values)
-        self.barrier.wait()
-        return values
-
-
-@dataclass(frozen=True)
-class Rank(World):
-    """A rank that is a thread, of two on each host."""
-
-    exchange: Any = None
-
-    def gather(self, value: Any) -> list[Any]:
-        kinds, values = zip(*self.exchange.gather(self.rank, ("gather", value)), strict=True)
-        assert set(kinds) == {"gather"}, "all ranks call the same collectives in the same order"
-        return list(values)
-
-    def _broadcast(self, value: Any) -> Any:
-        kinds, values = zip(*self.exchange.gather(self.rank, ("broadcast", value)), strict=True)
-        assert set(kinds) == {"broadcast"}, "all ranks call the same collectives in the same order"
-        return values[0]
-
-
 def on_ranks(places: Sequence[Sequence[Path]], make: Callable[[int], StoredTable | None]) -> list[Any]:
     """The part, or the error, that each rank gets: rank r shares in places[r] and makes it by make(r)."""
-    exchange = Exchange(len(places))
+    gather = Gather(len(places))
 
     def one(rank: int) -> Any:
-        world = Rank(rank, len(places), "mpi", rank % 2, 2, exchange=exchange)
+        world = ThreadRank(rank, len(places), "mpi", rank % 2, 2, of_all=gather.of(rank))  # of two on each host
         try:
             return TableStore(places[rank], [("list", NO_STAMP)], world).table("kind", {}, lambda _: make(rank))
         except ConfigError as error:
             return str(error)
 
-    with ThreadPoolExecutor(len(places)) as pool:
-        return list(pool.map(one, range(len(places))))
+    return on_all(one, range(len(places)))
 
 
 @pytest.mark.parametrize(
@@ -345,10 +312,9 @@ def test_ranks_load_the_same_catalog(large: None, make: Callable[..., Config], i
     if indexed:
         build_index(config.data, "train", World(), processes=1)
         shutil.rmtree(next(config.data.index.glob("*.catalog")))
-    exchange = Exchange(3)
-    with ThreadPoolExecutor(3) as pool:
-        worlds = [Rank(rank, 3, "mpi", rank, 3, exchange=exchange) for rank in range(3)]
-        splits = list(pool.map(lambda world: load_split(config.data, "train", world), worlds))
+    gather = Gather(3)
+    worlds = [ThreadRank(rank, 3, "mpi", rank, 3, of_all=gather.of(rank)) for rank in range(3)]
+    splits = on_all(lambda world: load_split(config.data, "train", world), worlds)
     alone = load(config)
     for split in splits:
         catalog = split.catalog
@@ -378,8 +344,7 @@ def test_of_processes_that_are_not_connected_one_makes_a_part(tmp_path: Path) ->
         begun.wait()
         return TableStore([tmp_path / "a"], [], World(rank, 4)).table("kind", {}, lambda _: make())
 
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(one, range(4)))
+    found = on_all(one, range(4))
     assert len(made) == 1 and [part.values for part in found] == [{"by": made[0]}] * 4
 
 

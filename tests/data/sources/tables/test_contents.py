@@ -3,10 +3,8 @@
 import logging
 import os
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.flaky import fail_once
-from tests.support.gathers import Gather, on_all
+from tests.support.gathers import Gather, ThreadRank, on_all
 from tests.support.routes import samples, write_arrow, write_parquet
 from tfpipe import World
 from tfpipe.config import DataConfig, make_config
@@ -61,16 +59,6 @@ def test_what_is_encoded_is_copied_once(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("a.catalog/images-*"))) == 1, "copies of earlier tables are removed"
 
 
-@dataclass(frozen=True)
-class Rank(World):
-    """A rank that is a thread, of two on each host."""
-
-    of_all: Any = None
-
-    def gather(self, value: Any) -> list[Any]:
-        return self.of_all(value)
-
-
 @pytest.mark.parametrize("shared", [True, False])
 def test_hosts_copy_to_disks_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
     """Each host has a copy of each table, that some of its ranks make; one that all hosts see is made once."""
@@ -84,7 +72,7 @@ def test_hosts_copy_to_disks_of_their_own(tmp_path: Path, monkeypatch: pytest.Mo
 
     def one(rank: int) -> Shards:
         here.disk = disks[rank // 2]
-        world = Rank(rank, 4, "mpi", rank % 2, 2, of_all=gather.of(rank))
+        world = ThreadRank(rank, 4, "mpi", rank % 2, 2, of_all=gather.of(rank))
         return locate(tables, "image", data_of(index=str(here.disk)), world)
 
     for rank, shards in enumerate(on_all(one, range(4))):
