@@ -4,9 +4,7 @@ Rows are drawn at random and written in each form; plain Python says which class
 """
 
 import csv
-import io
 import json
-import tarfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +17,8 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.images import encoded, picture
+from tests.support.routes import tar_bytes
+from tests.support.xmls import bndbox, note, thing
 from tfpipe import World
 from tfpipe.config import make_config
 from tfpipe.data.sources.registry import load_split
@@ -188,23 +188,20 @@ def write_coco(path: Path, chosen: list[Image], names: list[str]) -> Path:
 
 
 def write_tar(path: Path, chosen: list[Image], names: list[str], files: list[bytes], form: str) -> Path:
-    with tarfile.open(path, "w") as tar:
-        for name, image, file in zip(names, chosen, files, strict=True):
+    members: dict[str, bytes] = {}
+    for name, image, file in zip(names, chosen, files, strict=True):
+        stem = Path(name).stem
+        members[f"{stem}.jpg"] = file
+        if form == "xml in tar":
+            sides = "".join(f"<{side}>{value or 0}</{side}>" for side, value in size_of(image).items())
+            boxes = zip(image.box_labels, image.boxes, strict=True)
+            things = [thing(f"<name>{label}</name>", bndbox(*map(str, box))) for label, box in boxes]
+            xml = note(*things, size=f"<size>{sides}</size>")
+            members |= {f"{stem}.cls": f"{image.label}\n".encode(), f"{stem}.xml": xml.encode()}
+        else:
             about = {"label": image.label, "boxes": image.boxes, "box_labels": image.box_labels, **size_of(image)}
-            members = {"json": json.dumps(about).encode()}
-            if form == "xml in tar":
-                sides = "".join(f"<{side}>{value or 0}</{side}>" for side, value in size_of(image).items())
-                objects = "".join(
-                    f"<object><name>{label}</name><bndbox><xmin>{x1}</xmin><ymin>{y1}</ymin><xmax>{x2}</xmax>"
-                    f"<ymax>{y2}</ymax></bndbox></object>"
-                    for (x1, y1, x2, y2), label in zip(image.boxes, image.box_labels, strict=True)
-                )
-                xml = f"<annotation><size>{sides}</size>{objects}</annotation>"
-                members = {"cls": f"{image.label}\n".encode(), "xml": xml.encode()}
-            for ending, contents in [("jpg", file), *members.items()]:
-                member = tarfile.TarInfo(f"{Path(name).stem}.{ending}")
-                member.size = len(contents)
-                tar.addfile(member, io.BytesIO(contents))
+            members[f"{stem}.json"] = json.dumps(about).encode()
+    path.write_bytes(tar_bytes(members))
     return path
 
 

@@ -1,9 +1,7 @@
 """The same labels in a CSV, TSV, JSON lines, Parquet, tar shards or memory: equal classes and numbers, or refused."""
 
 import csv
-import io
 import json
-import tarfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.routes import tar_bytes
 from tfpipe.config import Columns, DataConfig, make_config
 from tfpipe.data.sources.catalogs import catalog_of, classes_of
 from tfpipe.data.sources.packed.webdataset import scan_tar
@@ -54,14 +53,12 @@ def parquet(folder: Path, values: Sequence[Any], config: DataConfig, texts: bool
 
 
 def shard(folder: Path, values: Sequence[Any], config: DataConfig, ending: str) -> Rows:
-    with tarfile.open(folder / "t.tar", "w") as tar:
-        for number, value in enumerate(values):
-            note = cell(value) if ending == "cls" else json.dumps({"label": value})
-            for name, contents in ((f"{number}.jpg", b"x"), (f"{number}.{ending}", note.encode())):
-                member = tarfile.TarInfo(name)
-                member.size = len(contents)
-                tar.addfile(member, io.BytesIO(contents))
+    members: dict[str, bytes] = {}
+    for number, value in enumerate(values):
+        note = cell(value) if ending == "cls" else json.dumps({"label": value})
+        members |= {f"{number}.jpg": b"x", f"{number}.{ending}": note.encode()}
     path = folder / "t.tar"
+    path.write_bytes(tar_bytes(members))
     return scan_tar(path, path.stat().st_size, Columns(), Ledger())
 
 

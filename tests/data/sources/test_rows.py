@@ -1,6 +1,5 @@
 """Class numbers and units of boxes, the same for tables, COCO and tar shards."""
 
-import io
 import json
 import tarfile
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.images import encoded, picture
+from tests.support.routes import tar_bytes
 from tfpipe import World
 from tfpipe.config import make_config
 from tfpipe.data.catalog.types import Catalog
@@ -73,12 +73,9 @@ def write_tar(folder: Path, name: str, labels: list[str]) -> Path:
 
 def tar_of(path: Path, notes: dict[str, bytes]) -> Path:
     """Writes a shard of an image for each of these notes."""
-    with tarfile.open(path, "w") as tar:
-        for note, contents in notes.items():
-            for name, part in ((f"{note.rpartition('.')[0]}.jpg", FILE), (note, contents)):
-                member = tarfile.TarInfo(name)
-                member.size = len(part)
-                tar.addfile(member, io.BytesIO(part))
+    images = [(f"{note.rpartition('.')[0]}.jpg", FILE) for note in notes]
+    members = [member for pair in zip(images, notes.items(), strict=True) for member in pair]
+    path.write_bytes(tar_bytes(members, tarfile.PAX_FORMAT))
     return path
 
 
@@ -380,11 +377,8 @@ def test_a_null_among_the_labels_of_boxes_is_no_class(tmp_path: Path) -> None:
 
 def test_two_labels_of_an_image_in_a_shard_are_refused(tmp_path: Path) -> None:
     def two(label: str) -> Path:
-        with tarfile.open(tmp_path / "t.tar", "w") as tar:
-            for name, part in (("a.jpg", FILE), ("a.cls", b"cat"), ("a.json", json.dumps({"label": label}).encode())):
-                member = tarfile.TarInfo(name)
-                member.size = len(part)
-                tar.addfile(member, io.BytesIO(part))
+        members = {"a.jpg": FILE, "a.cls": b"cat", "a.json": json.dumps({"label": label}).encode()}
+        (tmp_path / "t.tar").write_bytes(tar_bytes(members))
         return tmp_path / "t.tar"
 
     with pytest.raises(
