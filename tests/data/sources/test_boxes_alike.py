@@ -12,10 +12,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tensorflow as tf
 
 from tests.support.archives import tar_bytes
 from tests.support.images import encoded, picture
+from tests.support.tfrecords import write_examples
 from tests.support.xmls import annotation
 from tfpipe import World
 from tfpipe.config import make_config
@@ -115,23 +115,15 @@ def xmls_of(folder: Path, boxes: BOXES_OF) -> dict[str, Any]:
 
 
 def records_of(folder: Path, boxes: BOXES_OF, *, whole: bool = False) -> dict[str, Any]:
-    def feature(kind: str, values: list) -> tf.train.Feature:
-        types = {"bytes": tf.train.BytesList, "int64": tf.train.Int64List, "float": tf.train.FloatList}
-        return tf.train.Feature(**{f"{kind}_list": types[kind](value=values)})
-
-    with tf.io.TFRecordWriter(str(folder / "train-00000-of-00001")) as writer:
-        for number, some in enumerate(boxes):
-            features = {
-                "image/encoded": feature("bytes", [IMAGE]),
-                "image/class/label": feature("int64", [number + 1]),
-                "image/class/synset": feature("bytes", [b"ab"[number : number + 1]]),
-            }
-            for side, edge in enumerate(("ymin", "xmin", "ymax", "xmax")):
-                values = [box[side] for box in some]
-                integers = whole and all(float(value).is_integer() for value in values)
-                features[f"image/object/bbox/{edge}"] = feature("int64" if integers else "float", values)
-            example = tf.train.Example(features=tf.train.Features(feature=features))
-            writer.write(example.SerializeToString())
+    examples = []
+    for number, some in enumerate(boxes):
+        synset = b"ab"[number : number + 1]
+        features: dict[str, Any] = {"image/encoded": IMAGE, "image/class/label": number + 1, "image/class/synset": synset}
+        for edge, values in zip(("ymin", "xmin", "ymax", "xmax"), np.array(some, float).T, strict=True):
+            integers = whole and all(value.is_integer() for value in values.tolist())
+            features[f"image/object/bbox/{edge}"] = values.astype(int) if integers else values
+        examples.append(features)
+    write_examples(folder / "train-00000-of-00001", *examples)
     return {"kind": "tfrecord", "path": str(folder)}
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tensorflow as tf
 
 import tfpipe
 from tests.support.archives import tar_bytes
 from tests.support.images import encoded, picture
+from tests.support.tfrecords import write_examples
 from tests.support.xmls import annotation
 from tfpipe.data.catalog.labels import name_form
 from tfpipe.errors import ConfigError
@@ -64,14 +64,8 @@ def zipped(folder: Path, files: dict[bytes, bytes]) -> Path:
 
 
 def records(folder: Path, compression: str = "", **features: list) -> Path:
-    def feature(values: list) -> tf.train.Feature:
-        if isinstance(values[0], bytes):
-            return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-
-    about = {name.replace("_", "/"): feature(values) for name, values in features.items()}
-    with tf.io.TFRecordWriter(str(folder / "train-00000-of-00001"), compression) as writer:
-        writer.write(tf.train.Example(features=tf.train.Features(feature=about)).SerializeToString())
+    about = {name.replace("_", "/"): values for name, values in features.items()}
+    write_examples(folder / "train-00000-of-00001", about, compression=compression)
     return folder
 
 

@@ -16,23 +16,12 @@ from tests.support.annotations import read_annotation
 from tests.support.batches import crops
 from tests.support.packs import config_of
 from tests.support.sample import SampleData
+from tests.support.tfrecords import write_examples
 from tfpipe import Config, Loader, World
 from tfpipe.data.sources.packed import tfrecords as module
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.index import build_index
-
-
-def _int64_feature(value):
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=value if isinstance(value, list) else [value]))
-
-
-def _float_feature(value):
-    return tf.train.Feature(float_list=tf.train.FloatList(value=value))
-
-
-def _bytes_feature(value):
-    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
 
 
 def write_as_slim(config: Config, split: str, out: Path, shards: int, leave_out: tuple[str, ...] = ()) -> list[str]:
@@ -44,37 +33,32 @@ def write_as_slim(config: Config, split: str, out: Path, shards: int, leave_out:
     prefix = {"train": "train", "test": "validation"}[split]
     out.mkdir(exist_ok=True)
     for shard in range(shards):
-        with tf.io.TFRecordWriter(f"{out}/{prefix}-{shard:05}-of-{shards:05}") as writer:
-            for item in items[bounds[shard] : bounds[shard + 1]]:
-                path = catalog.paths[item]
-                with Image.open(path) as image:
-                    width, height = image.size
-                annotation = catalog.annotation(item)
-                boxes = (
-                    read_annotation(annotation).boxes / [height, width, height, width]
-                    if annotation
-                    else np.zeros((0, 4))
-                )
-                label = int(catalog.labels[item])
-                features = {
-                    "image/height": _int64_feature(height),
-                    "image/width": _int64_feature(width),
-                    "image/colorspace": _bytes_feature(b"RGB"),
-                    "image/channels": _int64_feature(3),
-                    "image/class/label": _int64_feature(label + 1),
-                    "image/class/synset": _bytes_feature(catalog.classes[label].encode()),
-                    "image/class/text": _bytes_feature(b"a thing"),
-                    "image/object/bbox/xmin": _float_feature(boxes[:, 1]),
-                    "image/object/bbox/xmax": _float_feature(boxes[:, 3]),
-                    "image/object/bbox/ymin": _float_feature(boxes[:, 0]),
-                    "image/object/bbox/ymax": _float_feature(boxes[:, 2]),
-                    "image/object/bbox/label": _int64_feature([label + 1] * len(boxes)),
-                    "image/format": _bytes_feature(b"JPEG"),
-                    "image/filename": _bytes_feature(Path(path).name.encode()),
-                    "image/encoded": _bytes_feature(Path(path).read_bytes()),
-                }
-                features = {name: value for name, value in features.items() if name not in leave_out}
-                writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+        examples = []
+        for item in items[bounds[shard] : bounds[shard + 1]]:
+            path, annotation, label = catalog.paths[item], catalog.annotation(item), int(catalog.labels[item])
+            with Image.open(path) as image:
+                width, height = image.size
+            sides = [height, width, height, width]
+            boxes = read_annotation(annotation).boxes / sides if annotation else np.zeros((0, 4))
+            features = {
+                "image/height": height,
+                "image/width": width,
+                "image/colorspace": b"RGB",
+                "image/channels": 3,
+                "image/class/label": label + 1,
+                "image/class/synset": catalog.classes[label].encode(),
+                "image/class/text": b"a thing",
+                "image/object/bbox/xmin": boxes[:, 1],
+                "image/object/bbox/xmax": boxes[:, 3],
+                "image/object/bbox/ymin": boxes[:, 0],
+                "image/object/bbox/ymax": boxes[:, 2],
+                "image/object/bbox/label": np.full(len(boxes), label + 1),
+                "image/format": b"JPEG",
+                "image/filename": Path(path).name.encode(),
+                "image/encoded": Path(path).read_bytes(),
+            }
+            examples.append({name: value for name, value in features.items() if name not in leave_out})
+        write_examples(out / f"{prefix}-{shard:05}-of-{shards:05}", *examples)
     return [catalog.paths[item] for item in items]
 
 
@@ -208,18 +192,13 @@ def test_odd_boxes_become_sound_ones(sample: SampleData, tmp_path: Path) -> None
         "xmin": [0.2, 0.0, 0.1, 0.1],
         "xmax": [0.4, 1.005, 0.9, 0.9],
     }
-    features = {f"image/object/bbox/{name}": _float_feature(values) for name, values in boxes.items()}
-    features |= {
-        "image/object/bbox/label": _int64_feature([1, 1, 1, 2]),
-        "image/class/label": _int64_feature(1),
-        "image/encoded": _bytes_feature(b"x"),
-    }
+    about = {"image/object/bbox/label": [1, 1, 1, 2], "image/class/label": 1, "image/encoded": b"x"}
     (tmp_path / "odd").mkdir()
-    with tf.io.TFRecordWriter(str(tmp_path / "odd/train-00000-of-00001")) as writer:
-        writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
-        for edge in boxes:
-            features[f"image/object/bbox/{edge}"].float_list.value[:] = [0.5] * 4
-        writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    examples = (
+        about | {f"image/object/bbox/{edge}": values for edge, values in edges.items()}
+        for edges in (boxes, dict.fromkeys(boxes, [0.5] * 4))
+    )
+    write_examples(tmp_path / "odd/train-00000-of-00001", *examples)
     found = load_split(config_of(sample, tmp_path, "tfrecord", tmp_path / "odd").data, "train", World()).catalog.boxes
     assert found.images.tolist() == [0, 0, 1]
     np.testing.assert_allclose(found.boxes, [[0.1, 0.2, 0.5, 0.4], [0, 0, 0.5, 1], [0, 0, 1, 1]])
