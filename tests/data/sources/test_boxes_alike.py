@@ -117,8 +117,8 @@ def xmls_of(folder: Path, boxes: BOXES_OF) -> dict[str, Any]:
 def records_of(folder: Path, boxes: BOXES_OF, *, whole: bool = False) -> dict[str, Any]:
     examples = []
     for number, some in enumerate(boxes):
-        synset = b"ab"[number : number + 1]
-        features: dict[str, Any] = {"image/encoded": IMAGE, "image/class/label": number + 1, "image/class/synset": synset}
+        features: dict[str, Any] = {"image/encoded": IMAGE, "image/class/label": number + 1}
+        features["image/class/synset"] = b"ab"[number : number + 1]
         for edge, values in zip(("ymin", "xmin", "ymax", "xmax"), np.array(some, float).T, strict=True):
             integers = whole and all(value.is_integer() for value in values.tolist())
             features[f"image/object/bbox/{edge}"] = values.astype(int) if integers else values
