@@ -1,7 +1,6 @@
 """The whole chain: what batches hold, whose shard they are, and that they are the same however they are made."""
 
 import itertools
-import json
 import re
 import sys
 import threading
@@ -419,24 +418,3 @@ def test_the_serial_pipeline_is_not_made_parallel_by_tf_data(config: Config) -> 
     assert found.autotune.enabled is False
     assert found.experimental_optimization.map_parallelization is False
     assert found.experimental_optimization.inject_prefetch is False
-
-
-def test_a_missing_image_stops_the_pipeline_with_its_name(config: Config, sample: SampleData, tmp_path: Path) -> None:
-    listed = sample.train.read_text().splitlines()
-    gone = listed[0].replace("_", "_gone_")
-    (tmp_path / "list.txt").write_text("\n".join([gone, *listed]))
-    with pytest.raises(tf.errors.NotFoundError, match="_gone_"):
-        crops(changed(config, train_filelist=tmp_path / "list.txt"), "train", steps=20)
-
-
-def test_an_unreadable_xml_stops_the_pipeline_with_its_name(tmp_path: Path) -> None:
-    for folder in ("JPEGImages", "Annotations"):
-        (tmp_path / folder).mkdir()
-    Image.new("RGB", (20, 20)).save(tmp_path / "JPEGImages/a.jpg")
-    (tmp_path / "Annotations/a.xml").write_text("<annotation><object><name>x</name></object></annotation>")
-    (tmp_path / "list.txt").write_text("JPEGImages/a.jpg\n")
-    data = {"train_filelist": str(tmp_path / "list.txt"), "classes": ["JPEGImages"], "crop_image_size": [8, 8]}
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"Annotations/a\.xml: line 1: <object> without <bndbox/ymin>"
-    ):
-        crops(Config.model_validate_json(json.dumps({"data": data})), "train", steps=1)
