@@ -172,14 +172,6 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, images: list[str], data: d
         load_split(config.data, "train", World(0, 3))
 
 
-def test_a_class_of_the_test_data_alone_is_refused(tmp_path: Path, root: Path) -> None:
-    (tmp_path / "test/cow").mkdir(parents=True)
-    (tmp_path / "test/cow/1.jpg").write_bytes(encoded(picture(8, 8)))
-    config = config_with(tmp_path, folders(root / "train", test_path=str(tmp_path / "test")))
-    with pytest.raises(ConfigError, match=r'1 of 1 images have a label that is no class, e\.g\. .*cow/1\.jpg: "cow"'):
-        load_split(config.data, "test", World())
-
-
 def test_commands_name_a_bad_image_or_say_what_they_need(
     tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -143,12 +143,6 @@ def test_every_box_may_be_a_sample(tmp_path: Path) -> None:
     assert [position for position, _ in seen] == list(range(72))
 
 
-def test_a_cache_of_files_is_refused(tmp_path: Path) -> None:
-    config = load_config(config_of(tmp_path, data={"cache": "memory"}))
-    with pytest.raises(ConfigError, match=r"data\.cache is for files, and .*:Pictures has none"):
-        crops(config, "train", steps=1)
-
-
 @pytest.mark.parametrize("folders", [[""], [""] * 3])
 def test_a_catalog_that_does_not_fit_is_refused_and_no_file_blamed(folders: list[str]) -> None:
     paths, nothing = FileList.of(["a/1.jpg", "b/1.jpg"]), np.zeros(2, np.int32)

@@ -281,12 +281,6 @@ def test_a_scheme_that_does_not_exist_or_lacks_its_package_is_named() -> None:
         RemoteFiles([("oci://b/0", Stamp(1, None))], Remote())
 
 
-def test_a_folder_that_cannot_be_used_is_refused(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"data\.remote\.cache: cannot use the folder"):
-        remote_files(server, tmp_path / "file")
-
-
 places = st.lists(
     st.builds(Extent, st.integers(0, 2), st.integers(0, 4 * REQUEST_BYTES), st.integers(1, 200_000)),
     min_size=1,
