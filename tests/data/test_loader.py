@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.configs import changed
-from tests.support.gathers import Gather, on_all
+from tests.support.gathers import Gather, loaders_of, on_all
 from tests.support.sample import SampleData
 from tfpipe import ConfigError, Loader, TfpipeError, World, build_dataset, load_config
 from tfpipe.config import Config
@@ -99,13 +99,8 @@ def test_a_state_goes_on_with_the_very_next_crop_on_any_number_of_ranks(config: 
     seen: list[list[int]] = []
     state = None
     for size in sizes:
-        gather = Gather(size)
-        loaders = [
-            Loader(config, world=World(rank, size), positions=True, gather=gather.of(rank)) for rank in range(size)
-        ]
+        loaders = loaders_of(config, size, state=state, positions=True)
         for rank, loader in enumerate(loaders):
-            if state is not None:
-                loader.load_state_dict(state)
             seen += take(loader, 2 + rank % 2)
         state, *others = on_all(lambda loader: json.loads(json.dumps(loader.state_dict())), loaders)
         assert all(other == state for other in others) and state["crops"] == len(seen)
@@ -327,10 +322,8 @@ def test_the_state_counts_crops_also_over_other_numbers_of_ranks(config: Config)
             next(loader)
         state = loader.state_dict()
         assert state["crops"] == 40
-    gather = Gather(2)
-    ranks = [Loader(config, world=World(rank, 2), gather=gather.of(rank)) for rank in range(2)]
+    ranks = loaders_of(config, 2, state=state)
     for rank in ranks:
-        rank.load_state_dict(state)
         assert rank.step == 2
         next(rank)
     states = on_all(Loader.state_dict, ranks)
@@ -523,8 +516,7 @@ def test_more_bad_files_than_allowed_end_it(sample: SampleData, tree: Path, tmp_
 def test_bad_files_of_all_ranks_count_together_where_they_meet(sample: SampleData, tree: Path, tmp_path: Path) -> None:
     data = {"train_filelist": "train.txt", "test_filelist": "val.txt", "crop": "full", "on_error": "skip"}
     config = load_config(sample.config(tmp_path / "c.json", data={**data, "max_bad_fraction": 0.05}))
-    gather = Gather(2)
-    ranks = [Loader(config, "test", World(rank, 2), gather=gather.of(rank)) for rank in range(2)]
+    ranks = loaders_of(config, 2, "test")
     for item in (3, 8):
         Path(ranks[0].catalog.paths[item]).write_bytes(b"")
     assert [len(loader.dropped()) for loader in ranks if list(loader)] == [1, 1], "37 samples: one is allowed"

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tfpipe
 from tests.support.batches import assert_same, batches, elements
 from tests.support.configs import changed
-from tests.support.gathers import Gather, on_all
+from tests.support.gathers import loaders_of, on_all
 from tests.support.packs import LOOSE, packed
 from tests.support.sample import SampleData
 from tfpipe import Config, ConfigError, Loader, World, build_dataset, load_config
@@ -116,8 +116,7 @@ def test_a_run_resumed_anywhere_has_the_same_batches_bit_for_bit(config: Config,
         with Loader(config, world=world, positions=True) as loader:
             whole.append([of(batch) for batch in islice(loader, COUNT)])
     for stop in (1, 7):
-        gather = Gather(size)
-        loaders = [Loader(config, world=w, positions=True, gather=gather.of(w.rank)) for w in worlds]
+        loaders = loaders_of(config, size, positions=True)
         for loader in loaders:
             list(islice(loader, stop))
         states = on_all(Loader.state_dict, loaders)

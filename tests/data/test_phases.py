@@ -11,7 +11,7 @@ import pytest
 
 import tfpipe
 from tests.support.configs import changed
-from tests.support.gathers import Gather, on_all
+from tests.support.gathers import loaders_of, on_all
 from tests.support.models import tiny
 from tests.support.sample import SampleData
 from tfpipe import Config, ConfigError, Loader, World, build_dataset, load_config
@@ -89,14 +89,9 @@ def test_what_is_not_committed_comes_again_also_over_a_bound(config: Config) -> 
         assert take(loader, 4) == expected[5:]
 
 
-def ranks(config: Config, size: int) -> list[Loader]:
-    gather = Gather(size)
-    return [Loader(config, world=World(rank, size), positions=True, gather=gather.of(rank)) for rank in range(size)]
-
-
 def test_ranks_change_sizes_at_the_same_step_and_leave_no_crop_out(config: Config) -> None:
     """3 steps of 2 x 16, and so on; then 3 ranks continue at the beginning of an epoch, and 1 in the middle of one."""
-    two, three, (one,) = (ranks(config, size) for size in (2, 3, 1))
+    two, three, (one,) = (loaders_of(config, size, positions=True) for size in (2, 3, 1))
     seen = [[digests(batch) for batch in loader.epoch(0)] for loader in two]
     assert [len(batches) for batches in seen] == [3, 3]
     state, _ = on_all(Loader.state_dict, two)
@@ -127,7 +122,8 @@ def test_a_resume_stays_in_the_epoch_also_if_its_steps_have_fewer_crops() -> Non
 
 
 def test_the_same_batch_over_all_ranks_continues_step_for_step(config: Config) -> None:
-    (one,), two = ranks(config, 1), ranks(changed(config, batch_size=load(config, [[0, 8], [2, 4]])), 2)
+    halves = changed(config, batch_size=load(config, [[0, 8], [2, 4]]))
+    (one,), two = (loaders_of(each, size, positions=True) for each, size in ((config, 1), (halves, 2)))
     expected = take(one, 15)
     with Loader(config, world=World(), positions=True) as first:
         take(first, 11)
@@ -214,14 +210,8 @@ def test_sizes_that_change_leave_a_state_whole_on_other_ranks(
     config = changed(config, batch_size=7)
     state: dict[str, Any] | None = None
     for size in sizes:
-        gather = Gather(size)
-        loaders = [
-            Loader(config, world=World(rank, size), gather=gather.of(rank), steps_per_epoch=steps)
-            for rank in range(size)
-        ]
+        loaders = loaders_of(config, size, state=state, steps_per_epoch=steps)
         for loader in loaders:
-            if state is not None:
-                loader.load_state_dict(state)
             epoch, done = loader.schedule.locate(loader.step)
             for _ in range(loader.schedule.phase(epoch).steps - done + 2):
                 next(loader)

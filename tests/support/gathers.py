@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tfpipe.distributed import World
+from tfpipe import Config, Loader, World
 
 T = TypeVar("T")
 
@@ -38,6 +38,17 @@ class ThreadRank(World):
 
     def gather(self, value: Any) -> list[Any]:
         return self.of_all(value)
+
+
+def loaders_of(
+    config: Config, size: int, split: str = "train", state: dict[str, Any] | None = None, **how: Any
+) -> list[Loader]:
+    """Returns the Loaders of all ranks, at the start or at a state."""
+    gather = Gather(size)
+    loaders = [Loader(config, split, World(rank, size), gather=gather.of(rank), **how) for rank in range(size)]
+    for loader in loaders if state is not None else []:
+        loader.load_state_dict(state)
+    return loaders
 
 
 def on_all(function: Callable[[Any], T], ranks: Sequence[Any]) -> list[T]:

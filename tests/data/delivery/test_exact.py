@@ -15,10 +15,10 @@ import pytest
 import tfpipe.jax
 import tfpipe.torch
 from tests.support.examples import examples
-from tests.support.gathers import Gather, on_all
+from tests.support.gathers import loaders_of, on_all
 from tests.support.images import encoded, picture
 from tests.support.interrupts import interrupted
-from tfpipe import Config, Loader, World, make_config
+from tfpipe import Config, Loader, make_config
 
 COUNT = 100
 LOADERS: dict[str, Callable[..., Loader]] = {
@@ -62,14 +62,6 @@ def crops_of(batch: Any) -> list[Crop]:
     return [tuple(crop) for crop in np.asarray(batch[-1]).tolist()]
 
 
-def ranks_of(config: Config, split: str, size: int, state: dict[str, Any] | None = None) -> list[Loader]:
-    gather = Gather(size)
-    made = [Loader(config, split, World(rank, size), positions=True, gather=gather.of(rank)) for rank in range(size)]
-    for loader in made if state else []:
-        loader.load_state_dict(state)
-    return made
-
-
 @pytest.mark.parametrize(
     ("size", "data"),
     [
@@ -82,7 +74,7 @@ def test_a_test_pass_that_resumes_on_other_ranks_has_each_crop_once(
     folder: Path, size: int, data: dict[str, Any]
 ) -> None:
     config = config_of(folder, **data)
-    first = ranks_of(config, "test", 2)
+    first = loaders_of(config, 2, "test", positions=True)
     crops = [
         crop
         for rank, loader in enumerate(first)
@@ -90,7 +82,7 @@ def test_a_test_pass_that_resumes_on_other_ranks_has_each_crop_once(
         for crop in crops_of(batch)
     ]
     state, *_ = (json.loads(json.dumps(each)) for each in on_all(Loader.state_dict, first))
-    then = ranks_of(config, "test", size, state)
+    then = loaders_of(config, size, "test", state, positions=True)
     lengths = [len(loader.epoch()) for loader in then]
     for loader, length in zip(then, lengths, strict=True):
         batches = [crops_of(batch) for batch in loader]

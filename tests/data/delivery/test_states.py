@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 )
 
 from tests.support.examples import FULL
-from tests.support.gathers import Gather, on_all
+from tests.support.gathers import loaders_of, on_all
 from tests.support.interrupts import interrupted
 from tests.support.model import Crop, Model, Rank
 from tests.support.simulated import Simulation, lasting, passing, simulate, table
@@ -90,18 +90,8 @@ class Loaders(RuleBasedStateMachine):
         self.model = Model([self.rank(rank, self.fresh(rank)) for rank in range(size)])
 
     def open(self, size: int) -> None:
-        gather, config = Gather(size), self.kind.config(self.batch_size)
-        self.loaders = [
-            Loader(
-                config,
-                "train" if self.training else "test",
-                World(rank, size),
-                positions=True,
-                data=self.kind.split,
-                gather=gather.of(rank),
-            )
-            for rank in range(size)
-        ]
+        config, split = self.kind.config(self.batch_size), "train" if self.training else "test"
+        self.loaders = loaders_of(config, size, split, positions=True, data=self.kind.split)
         self.iterators: list[Iterator[Any]] = [*map(iter, self.loaders)]
         self.over, self.ended, self.by_this_pass = [False] * size, [False] * size, False
         self.told: list[set[int]] = [set() for _ in range(size)]
