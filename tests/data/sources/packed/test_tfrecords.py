@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from tests.support.tfrecords import write_examples
 from tfpipe import Config, Loader, World
 from tfpipe.data.sources.packed import tfrecords as module
 from tfpipe.data.sources.registry import load_split
+from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.index import build_index
 
@@ -91,6 +93,14 @@ def records(as_slim: Path, tmp_path: Path) -> Path:
     return shutil.copytree(as_slim / "records", tmp_path / "records", ignore=shutil.ignore_patterns("*.catalog"))
 
 
+@pytest.fixture
+def load(sample: SampleData, tmp_path: Path, records: Path) -> Callable[..., Split]:
+    """Loads a split of the TFRecords."""
+    return lambda split="train", **how: load_split(
+        config_of(sample, tmp_path, "tfrecord", records, **how).data, split, World()
+    )
+
+
 @pytest.mark.parametrize(
     ("how", "split"),
     [({"unit": "box", "flip": True}, "train"), ({"crop": "random_resized"}, "train"), ({}, "test")],
@@ -112,36 +122,34 @@ def test_they_give_what_the_same_files_give(
     assert np.array_equal(catalogs[0].annotated, catalogs[1].annotated)
 
 
-def test_files_without_numbers_are_found_by_their_suffix(sample: SampleData, tmp_path: Path, records: Path) -> None:
+def test_files_without_numbers_are_found_by_their_suffix(load: Callable[..., Split], records: Path) -> None:
     for number, path in enumerate(sorted(records.glob("train-*"))):
         path.rename(records / ("train.tfrec" if number == 0 else f"train_{number}.tfrecords"))
     (records / "train.tfrec.idx").write_text("an index of other tools")
-    found = load_split(config_of(sample, tmp_path, "tfrecord", records).data, "train", World())
+    found = load()
     assert len(found.catalog) == 96 and Loader(records, batch_size=8).data.catalog.paths == found.catalog.paths
 
 
 def test_they_are_scanned_once(
-    sample: SampleData, tmp_path: Path, records: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    load: Callable[..., Split], tmp_path: Path, records: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     """And again if a shard has changed, which is logged; in data.index where that is set."""
     scanned = []
     scan = module._scan_shard
     monkeypatch.setattr(module, "_scan_shard", lambda path, *how: scanned.append(path.name) or scan(path, *how))
-    config = config_of(sample, tmp_path, "tfrecord", records)
-    first = load_split(config.data, "train", World()).catalog
+    first = load().catalog
     assert len(scanned) == 4 and len(list(records.glob("train.catalog/tfrecord-*"))) == 1
-    again = load_split(config.data, "train", World()).catalog
+    again = load().catalog
     assert len(scanned) == 4 and again.paths == first.paths and np.array_equal(again.labels, first.labels)
     assert all(np.array_equal(a, b) for a, b in zip(again.boxes, first.boxes, strict=True))
     kept = next(iter(tf.data.TFRecordDataset(str(records / "train-00000-of-00004")))).numpy()
-    with tf.io.TFRecordWriter(str(records / "train-00002-of-00004")) as writer:
-        writer.write(kept)
+    write_record(records / "train-00002-of-00004", kept)
     with caplog.at_level(logging.WARNING):
-        changed = load_split(config.data, "train", World()).catalog
+        changed = load().catalog
     assert re.search(r"train-00002-of-00004 had \d+ bytes then, has \d+ now; it is made again", caplog.text)
     assert len(scanned) == 8 and len(changed) == len(first) - 23
     (tmp_path / "indexes").mkdir()
-    load_split(config_of(sample, tmp_path, "tfrecord", records, index="indexes").data, "test", World())
+    load("test", index="indexes")
     names = sorted(re.sub("-[0-9a-f]{8}", "", each.name) for each in (tmp_path / "indexes").iterdir())
     assert names == ["test.catalog", "train.catalog"]
 
@@ -155,15 +163,13 @@ def test_they_are_scanned_once(
         lambda record: record[:900] + bytes([record[900] ^ 1]) + record[901:],
     ],
 )
-def test_a_damaged_record_is_named(
-    sample: SampleData, tmp_path: Path, records: Path, damage: Callable[[bytes], bytes]
-) -> None:
+def test_a_damaged_record_is_named(load: Callable[..., Split], records: Path, damage: Callable[[bytes], bytes]) -> None:
     shard = records / "train-00001-of-00004"
     contents = shard.read_bytes()
     start = 12 + int.from_bytes(contents[:8], "little") + 4
     shard.write_bytes(contents[:start] + damage(contents[start:]))
     with pytest.raises(ConfigError, match=rf"{shard}: record 1: it is damaged from byte {start} on.*; copy"):
-        load_split(config_of(sample, tmp_path, "tfrecord", records).data, "train", World())
+        load()
     assert not list(records.glob("train.catalog/tfrecord-*"))
 
 
@@ -213,38 +219,37 @@ def test_odd_boxes_become_sound_ones(sample: SampleData, tmp_path: Path) -> None
         ),
         (lambda shard: shard.write_bytes(b"not one of TFRecords"), "record 0: .*, or the file is no TFRecord"),
         (lambda shard: shard.unlink(), "3 of 4 shards train-.* are there"),
-        (lambda shard: write_other(shard, b"\xff\xff"), "record 0: it is no tf.train.Example"),
-        (lambda shard: write_other(shard, b""), "record 0: it has no image/encoded, but nothing"),
+        (lambda shard: write_record(shard, b"\xff\xff"), "record 0: it is no tf.train.Example"),
+        (lambda shard: write_record(shard, b""), "record 0: it has no image/encoded, but nothing"),
     ],
     ids=["cut", "other", "gone", "garbage", "empty"],
 )
-def test_damage_is_named(sample: SampleData, tmp_path: Path, records: Path, spoil, said: str) -> None:
+def test_damage_is_named(load: Callable[..., Split], records: Path, spoil, said: str) -> None:
     spoil(records / "train-00003-of-00004")
     with pytest.raises(ConfigError, match=said):
-        load_split(config_of(sample, tmp_path, "tfrecord", records).data, "train", World())
+        load()
 
 
-def write_other(shard: Path, data: bytes) -> None:
+def write_record(shard: Path, data: bytes) -> None:
     with tf.io.TFRecordWriter(str(shard)) as writer:
         writer.write(data)
 
 
 @pytest.mark.parametrize("kind", [tf.errors.PermissionDeniedError, tf.errors.UnknownError])
 def test_an_error_of_the_system_is_named_with_the_shard(
-    sample: SampleData, tmp_path: Path, records: Path, monkeypatch: pytest.MonkeyPatch, kind: type
+    load: Callable[..., Split], monkeypatch: pytest.MonkeyPatch, kind: type
 ) -> None:
     def refuse(path: str) -> None:
         raise kind(None, None, f"{path}; Permission denied")
 
     monkeypatch.setattr(module, "tf_record_random_reader", refuse)
     with pytest.raises(ConfigError, match=r"cannot read .*train-00000-of-.*; Permission denied"):
-        load_split(config_of(sample, tmp_path, "tfrecord", records).data, "train", World())
+        load()
 
 
-def test_objects_classes_are_not_in_them(sample: SampleData, tmp_path: Path, records: Path) -> None:
-    data = {"label_source": "object", "classes": ["a"]}
+def test_objects_classes_are_not_in_them(load: Callable[..., Split]) -> None:
     with pytest.raises(ConfigError, match="is not for TFRecords of ImageNet"):
-        load_split(config_of(sample, tmp_path, "tfrecord", records, **data).data, "train", World())
+        load(label_source="object", classes=["a"])
 
 
 def test_shards_without_a_record_are_named(sample: SampleData, tmp_path: Path) -> None:
@@ -255,8 +260,6 @@ def test_shards_without_a_record_are_named(sample: SampleData, tmp_path: Path) -
         load_split(config_of(sample, tmp_path, "tfrecord", tmp_path / "none").data, "train", World())
 
 
-def test_a_shard_without_a_record_is_counted(sample: SampleData, tmp_path: Path, records: Path) -> None:
+def test_a_shard_without_a_record_is_counted(load: Callable[..., Split], records: Path) -> None:
     (records / "train-00003-of-00004").write_bytes(b"")
-    split = load_split(config_of(sample, tmp_path, "tfrecord", records).data, "train", World())
-    counted = {"shards that hold no image": (1, "train-00003-of-00004, 0 bytes")}
-    assert split.catalog.ledger.counts == counted
+    assert load().catalog.ledger.counts == {"shards that hold no image": (1, "train-00003-of-00004, 0 bytes")}
