@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.catalog.test_filelist import below, touch
+from tests.data.catalog.test_filelist import below
+from tests.support.trees import touch
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.trees import scan
 

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 
 from tests.support.images import encoded, picture
+from tests.support.trees import write_below
 from tests.support.xmls import annotation
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.packed.examples import Example, serialize
@@ -44,14 +45,8 @@ def samples(count: int = 24) -> list[Sample]:
 
 def write_files(root: Path, chosen: list[Sample], images: str = "images") -> Path:
     """Writes root/images/CLASS/NAME.jpg and, for those with boxes, root/xmls/CLASS/NAME.xml."""
-    for sample in chosen:
-        path = root / images / sample.label / f"{sample.name}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(sample.file)
-        if sample.boxes:
-            xml = root / "xmls" / sample.label / f"{sample.name}.xml"
-            xml.parent.mkdir(parents=True, exist_ok=True)
-            xml.write_text(as_xml(sample))
+    write_below(root, {f"{images}/{one.label}/{one.name}.jpg": one.file for one in chosen})
+    write_below(root, {f"xmls/{one.label}/{one.name}.xml": as_xml(one).encode() for one in chosen if one.boxes})
     return root / images
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.batches import elements
 from tests.support.routes import ANNOTATIONS, CLASSES, HEIGHT, SMALL, WIDTH, samples, write_files
+from tests.support.trees import write_below
 from tfpipe import Config, World
 from tfpipe.config import Layout, make_config
 from tfpipe.data.annotations.formats import FORMATS, parse_annotation
@@ -41,11 +42,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("birds")
     write_files(folder, SAMPLES)
     for form, write in ANNOTATIONS.items():
-        for sample in SAMPLES:
-            path = folder / form / sample.label / f"{sample.name}{FORMATS[form].suffix}"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if sample.boxes or sample is SAMPLES[0]:
-                path.write_text(write(sample))
+        annotated = [sample for sample in SAMPLES if sample.boxes or sample is SAMPLES[0]]
+        names = [f"{form}/{sample.label}/{sample.name}{FORMATS[form].suffix}" for sample in annotated]
+        write_below(folder, dict(zip(names, (write(sample).encode() for sample in annotated), strict=True)))
     return folder
 
 

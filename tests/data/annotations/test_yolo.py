@@ -13,6 +13,7 @@ from tests.support.annotations import read_annotation
 from tests.support.batches import assert_same, batches
 from tests.support.routes import CLASSES, SMALL, as_txt, samples, write_files
 from tests.support.server import serving
+from tests.support.trees import write_below
 from tfpipe import Config, Loader, World, load
 from tfpipe.config import make_config
 from tfpipe.data.annotations.formats import parse_annotation
@@ -112,11 +113,8 @@ def root(tmp_path: Path) -> Path:
     folder = tmp_path / "birds"
     folder.mkdir()
     write_files(folder, SAMPLES)
-    for sample in SAMPLES:
-        path = folder / "labels" / sample.label / f"{sample.name}.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if sample.boxes or sample is SAMPLES[0]:
-            path.write_text(as_txt(sample))
+    annotated = [sample for sample in SAMPLES if sample.boxes or sample is SAMPLES[0]]
+    write_below(folder, {f"labels/{each.label}/{each.name}.txt": as_txt(each).encode() for each in annotated})
     (folder / "data.yaml").write_text(f"train: images\nval: images/dog\nnames: [{', '.join(CLASSES)}]\nnc: 3\n")
     return folder
 

@@ -6,14 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.trees import touch
 from tfpipe.data.catalog.class_folders import images_below, why_left_out
 from tfpipe.util.ledger import Ledger
-
-
-def touch(root: Path, *names: str) -> None:
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(b"")
 
 
 def test_images_are_found_at_any_depth_sorted_and_the_rest_is_counted(tmp_path: Path) -> None:

@@ -12,17 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.trees import touch
 from tfpipe.data.catalog.class_folders import images_below
 from tfpipe.data.catalog.filelist import check_filelists, read_filelist, write_filelist
 from tfpipe.data.catalog.paths import CHUNK_NAMES, FileList
 from tfpipe.errors import ConfigError
 from tfpipe.util.ledger import Ledger
-
-
-def touch(root: Path, *names: str) -> None:
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(b"")
 
 
 def below(root: Path, images: list[str]) -> list[str]:

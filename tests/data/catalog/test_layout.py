@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from tests.support.trees import touch
 from tfpipe.config import Layout
 from tfpipe.data.catalog.layout import LAYOUTS, LocalFiles, annotation_folders, annotation_name, existing, find_layout
 from tfpipe.data.catalog.paths import FileList
@@ -88,10 +89,7 @@ def test_a_path_that_no_layout_fits_says_what_to_set(layout, path):
 
 def test_existing_says_of_each_image_whether_it_has_an_xml(tmp_path):
     names = ["n02/c", "n01/b", "gone/x", "n01/a", "n02/c", "file/y"]
-    for name in ("n01/a", "n02/c"):
-        (tmp_path / "Annotations/CLS-LOC" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "Annotations/CLS-LOC" / name).with_suffix(".xml").write_text("<annotation/>")
-    (tmp_path / "Annotations/CLS-LOC/file").write_text("in a folder's place")
+    touch(tmp_path / "Annotations/CLS-LOC", "n01/a.xml", "n02/c.xml", "file")  # in a folder's place
     paths = [f"{tmp_path}/Data/CLS-LOC/{name}.JPEG" for name in names]
     found = found_in(paths, ILSVRC)
     assert found.dtype == bool and found.tolist() == [name in ("n01/a", "n02/c") for name in names]

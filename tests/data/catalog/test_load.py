@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.sample import SampleData
+from tests.support.trees import touch
 from tfpipe import World, load_config
 from tfpipe.config import WeightedList
 from tfpipe.data.catalog.class_folders import LABELLED
@@ -83,10 +84,8 @@ def test_where_no_annotation_is_needed_none_is_looked_for(sample: SampleData, tm
 def test_a_list_beside_a_folder_has_the_classes_that_it_has_alone(
     tmp_path_factory: pytest.TempPathFactory, level: int | None, name: str
 ) -> None:
-    root = tmp_path_factory.mktemp("mixed")
-    for path in (*(f"tree/{one}/{two}/1.jpg" for one in "pq" for two in "rs"), f"list/{name}"):
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_bytes(b"x")
+    tree = (f"tree/{one}/{two}/1.jpg" for one in "pq" for two in "rs")
+    root = touch(tmp_path_factory.mktemp("mixed"), *tree, f"list/{name}")
     (root / "list.txt").write_text(f"list/{name}\n")
     lists = [WeightedList(path=root / each, weight=1.0) for each in ("tree", "list.txt")]
     rule = LABELLED._replace(level=level)

@@ -19,6 +19,7 @@ from tests.support.batches import KNOWN_STEPS, assert_same, batches, crops, elem
 from tests.support.commands import ROOT, WARM, ensure_server, start
 from tests.support.images import cmyk, encoded, picture, ycck
 from tests.support.sample import SampleData
+from tests.support.trees import write_below
 from tfpipe import Config, Cursor, Stream, World, build_dataset, load_config, make_config
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
@@ -264,10 +265,7 @@ def test_images_that_the_decoder_in_c_refuses_are_those_of_this_process(
         "webp": encoded(picture(50, 70, 7), format="WEBP"),
         "plain": encoded(picture(90, 120, 8)),
     }
-    for name, contents in kinds.items():
-        path = tmp_path / "train" / "a" / f"{name}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(contents)
+    write_below(tmp_path, {f"train/a/{name}.jpg": contents for name, contents in kinds.items()})
     (tmp_path / "list.txt").write_text("".join(f"{tmp_path}/train/a/{name}.jpg\n" for name in kinds))
     data = {"train_filelist": str(tmp_path / "list.txt"), "crop_image_size": [32, 32], "crop": crop, "flip": True}
     data |= {"annotations": "none", "batch_size": 8}

@@ -11,6 +11,7 @@ import pytest
 from tests.support.batches import crops
 from tests.support.images import encoded, picture
 from tests.support.sample import TINY
+from tests.support.trees import touch, write_below
 from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.config import Config
@@ -107,11 +108,7 @@ def test_a_share_of_each_class_is_test_data(tmp_path: Path, root: Path) -> None:
 
 def touch_images(root: Path, counts: dict[str, int]) -> Path:
     """Makes class folders of so many images, which are listed, not read."""
-    for name, count in counts.items():
-        (root / name).mkdir(parents=True)
-        for number in range(count):
-            (root / name / f"{number}.jpg").touch()
-    return root
+    return touch(root, *(f"{name}/{number}.jpg" for name, count in counts.items() for number in range(count)))
 
 
 def test_a_share_leaves_training_an_image_of_each_class(tmp_path: Path) -> None:
@@ -164,9 +161,7 @@ def test_test_data_may_be_missing(tmp_path: Path, root: Path) -> None:
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, images: list[str], data: dict, problem: str) -> None:
     (tmp_path / "root").mkdir()
-    for name in images:
-        (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "root" / name).write_bytes(encoded(picture(8, 8)))
+    write_below(tmp_path / "root", dict.fromkeys(images, encoded(picture(8, 8))))
     config = config_with(tmp_path, {**folders(tmp_path / "root"), **data})
     with pytest.raises(ConfigError, match=problem):
         load_split(config.data, "train", World(0, 3))

@@ -15,6 +15,7 @@ import tfpipe
 from tests.support.archives import tar_bytes
 from tests.support.images import encoded, picture
 from tests.support.tfrecords import write_examples
+from tests.support.trees import write_below
 from tests.support.xmls import annotation
 from tfpipe.data.catalog.labels import name_form
 from tfpipe.errors import ConfigError
@@ -29,10 +30,7 @@ def load(data: Any, **keys: Any) -> tfpipe.Loader:
 
 
 def images(folder: Path, *names: str) -> Path:
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(IMAGE)
-    return folder
+    return write_below(folder, dict.fromkeys(names, IMAGE))
 
 
 def text(folder: Path, name: str, content: str) -> Path:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.archives import tar_bytes
 from tests.support.images import encoded, picture
+from tests.support.trees import touch, write_below
 from tfpipe import World, make_config
 from tfpipe.data.sources.folders import Folders
 from tfpipe.data.sources.registry import load_split, open_source
@@ -45,10 +46,7 @@ def written(folder: Path, form: str, names: list[str]) -> dict:
     files = dict.fromkeys(names, IMAGE)
     folder.mkdir(parents=True)
     if form == "folders":
-        for name, contents in files.items():
-            (folder / "ds" / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / "ds" / name).write_bytes(contents)
-        return {"kind": "folders", "path": str(folder / "ds")}
+        return {"kind": "folders", "path": str(write_below(folder / "ds", files))}
     path = folder / f"ds.{form}"
     path.write_bytes(tar_bytes(files) if form == "tar" else zip_bytes(files))
     return {"kind": "archive", "path": str(path)}
@@ -209,9 +207,7 @@ SPLITS = st.lists(st.sampled_from(["cat", "dog", "train", "val", "seg_train", "s
 def test_there_is_test_data_if_some_is_chosen(tmp_path_factory, names: set[str], level: int | None) -> None:
     """Also where the names of a few folders tell, and not all images are listed."""
     root = tmp_path_factory.mktemp("there")
-    for name in {*names, "train/cat/1.jpg", "train/dog/1.jpg"} if len(names) % 2 else names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).touch()
+    touch(root, *({*names, "train/cat/1.jpg", "train/dog/1.jpg"} if len(names) % 2 else names))
     about = {"kind": "folders", "path": str(root)}
     source = Folders(make_config({"data": {"source": about, "class_level": level}}).data)
     try:
@@ -231,9 +227,7 @@ def test_entries_of_two_folders_are_used_once_or_counted(tmp_path_factory, names
     root = tmp_path_factory.mktemp("entries")
     inside, elsewhere = root / "ds/held-out", root / "test"
     for folder, files in ((root / "ds", names), (inside if place == "inside" else elsewhere, others)):
-        for name in files:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(IMAGE)
+        write_below(folder, dict.fromkeys(files, IMAGE))
     if place == "link":
         inside.symlink_to(elsewhere)
     source = {"kind": "folders", "path": str(root / "ds"), "test_path": str(inside if place != "beside" else elsewhere)}

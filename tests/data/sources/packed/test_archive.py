@@ -13,6 +13,7 @@ import pytest
 from tests.support.archives import class_tars, tar_bytes, tree, write_zip
 from tests.support.routes import CLASSES, SMALL, Sample, as_xml, samples, write_files
 from tests.support.targets import annotation
+from tests.support.trees import write_below
 from tfpipe import World, build_dataset
 from tfpipe.config import make_config
 from tfpipe.data.sources.packed import archive as module
@@ -40,11 +41,7 @@ def split_of(path: Path, split: str = "train", world: World = World(), **keys: o
 
 def loose(root: Path) -> Path:
     """The same pictures as class folders."""
-    for name, contents in {**tree(SAMPLES, "train"), **tree(OTHERS, "val")}.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(contents)
-    return root
+    return write_below(root, tree(SAMPLES, "train") | tree(OTHERS, "val"))
 
 
 KAGGLE = {

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.server import Server, versioned
+from tests.support.trees import write_below
 from tfpipe.config import Remote
 from tfpipe.data.sources.remote import fetcher as remote
 from tfpipe.data.sources.remote import file_systems
@@ -24,9 +25,7 @@ REGION = "eu-west-3"
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    for number, name in enumerate(NAMES):
-        (tmp_path / "bucket" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "bucket" / name).write_bytes(number.to_bytes(1, "big") * 1000)
+    write_below(tmp_path / "bucket", {name: bytes([number]) * 1000 for number, name in enumerate(NAMES)})
     with versioned(tmp_path) as made:
         yield made
 
