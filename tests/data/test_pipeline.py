@@ -24,9 +24,8 @@ from tfpipe.config import Parallel, make_config
 from tfpipe.config.augment import RandAugment
 from tfpipe.config.targets import TargetsConfig
 from tfpipe.data.crop_counts import count_crops
-from tfpipe.data.images.crops import Crops
 from tfpipe.data.images.decode import MOST_OF_A_CALL
-from tfpipe.data.pipeline import MOST_IMAGES, calls_of_a_batch, finish, load, stage_names, transform
+from tfpipe.data.pipeline import MOST_IMAGES, calls_of_a_batch, load, stage_names, transform
 from tfpipe.data.runtime import clock as late
 from tfpipe.data.runtime.autotune import tuned_values
 from tfpipe.data.runtime.parallelism import READS, options
@@ -68,19 +67,6 @@ def test_batches_say_when_they_were_ready(config: Config) -> None:
     images, got, positions = (np.concatenate(parts) for parts in list(zip(*with_ready, strict=True))[:3])
     assert list(map(tuple, positions.tolist())) == list(places) and got.tolist() == list(labels)
     assert [image.tobytes() for image in images] == list(pixels)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_float_images_are_in_0_to_1(config: Config, dtype: str) -> None:
-    """Each of the 256 levels; a transform shows that the whole pipeline does so."""
-    levels = np.arange(256 * 3, dtype=np.uint8).reshape(2, 8, 16, 3)
-    batch = Crops(levels, np.array([4, 5], np.int32), np.array([[7, 0], [7, 1]], np.int64))
-    dataset = finish(tf.data.Dataset.from_tensors(batch), changed(config, dtype=dtype).data, with_positions=True)
-    ((floats, labels, positions),) = dataset
-    assert floats.dtype == dtype
-    assert np.abs(tf.cast(floats, tf.float32) - levels / np.float32(255)).max() < 1 / 256
-    assert tf.reduce_min(floats) == 0 and tf.reduce_max(floats) == 1
-    assert labels.numpy().tolist() == [4, 5] and positions.numpy().tolist() == [[7, 0], [7, 1]]
 
 
 @pytest.mark.parametrize("size", [1, 2, pytest.param(5, marks=REPEATED)])

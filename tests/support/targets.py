@@ -21,7 +21,7 @@ LABEL = 1  # n02
 REAL = (300, 600)
 BOX = (25, 50, 75, 150)  # of STATED
 RELATIVE = [0.25, 0.25, 0.75, 0.75]
-OTHER_BOX, OTHER_RELATIVE = (0, 100, 50, 200), [0.0, 0.5, 0.5, 1.0]
+OTHER_BOX = (0, 100, 50, 200)
 
 
 def data_config(**keys: Any) -> DataConfig:

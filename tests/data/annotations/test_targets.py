@@ -31,7 +31,7 @@ def test_xmls_parsed_together_are_each_as_when_parsed_alone(label):
     assert together[1] == (([], []) if label == BY_OBJECT else (WHOLE, [LABEL]))
 
 
-@pytest.mark.parametrize("stated", [(0, 0), (0.5, 0.5), (0, 200), (0.99, 300)])
+@pytest.mark.parametrize("stated", [(0, 0), (0.5, 0.5), (0, 200), (100, 0), (-100, 200), (0.99, 300)])
 def test_without_a_stated_side_of_a_pixel_the_images_own_size_counts(stated):
     (found,) = targets_of_xmls([xml_of([("n02", (75, 150, 225, 450))], stated)], [LABEL], [REAL])
     assert found == ([RELATIVE], [LABEL])
