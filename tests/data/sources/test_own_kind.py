@@ -1,23 +1,19 @@
 """A kind of source of the user's own, of 40 lines: everything that filelists can do with pictures works with it."""
 
 import json
-import signal
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.support.batches import crops
-from tests.support.commands import Processes, finish, run_train
-from tests.support.runs import read_metrics, steps, train, trained, wait_for
+from tests.support.commands import run_train
 from tests.support.sample import TINY
-from tfpipe import World, load_config
+from tfpipe import load_config
 from tfpipe.cli import main
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.registry import load_split
-from tfpipe.errors import ConfigError, Stopped
+from tfpipe.errors import ConfigError
 
 IMAGES = 48
 # By the bytes that are left of a JPEG: how it fails, in reading or in decoding.
@@ -34,38 +30,6 @@ def config_of(folder: Path, name: str = "c", epochs: int = 1, data: dict | None 
     }
     (folder / f"{name}.json").write_text(json.dumps(whole))
     return folder / f"{name}.json"
-
-
-def check_positions(run_dir: Path, config: Path, epochs: int) -> None:
-    """Checks that every crop of the first epochs is trained exactly once, and no other twice."""
-    data = load_config(config).data
-    split = load_split(data, "train", World())
-    positions = np.arange(epochs * IMAGES)
-    count = np.bincount(split.catalog.boxes.images)[split.order.items(positions)]
-    wanted = Counter((position, crop) for position in positions.tolist() for crop in range(count[position]))
-    seen = Counter((position, crop) for _, position, crop in trained(run_dir))
-    assert {place: times for place, times in seen.items() if place in wanted} == wanted
-    assert max(seen.values()) == 1
-
-
-@pytest.mark.full("tests/test_resume.py has the same with files: a run asks no source for its kind")
-def test_two_ranks_are_stopped_and_go_on(tmp_path: Path) -> None:
-    slow = {"parallel": {"read": 1}, "prefetch_buffer_size": 1}
-    config, run_dir = config_of(tmp_path, epochs=4, data=slow, delay_s=0.05), tmp_path / "run"
-    ranks = Processes(tmp_path / "pids")
-    process = train(2, "-c", config, "-l", run_dir, **ranks.environ)
-    wait_for(lambda: steps(run_dir) >= 5, process)
-    ranks.signal(signal.SIGTERM, 1)
-    stopped = finish(process)
-    assert stopped.code == Stopped.exit_code, stopped.err
-    reached = steps(run_dir)
-    resumed = finish(train(2, "-c", config_of(tmp_path, "fast", epochs=4), "-l", run_dir, "--resume"))
-    assert resumed.code == 0, resumed.err
-    assert f"resumes after {reached} steps" in resumed.err
-    assert steps(run_dir) == 4 * 18 > reached
-    # A rank trains 144 crops, so with two of each image at most it has been through its images three times.
-    check_positions(run_dir, config, epochs=3)
-    assert [line["test_images"] for line in read_metrics(run_dir)] == [IMAGES] * 4
 
 
 @pytest.mark.parametrize("kind", ["original", "crops", "raw"])
