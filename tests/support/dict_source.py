@@ -1,7 +1,6 @@
 """A source of the user's own: pictures in a dict in memory, as `data.source.kind` names it."""
 
 import functools
-import time
 
 import numpy as np
 
@@ -17,7 +16,7 @@ BOXES = np.array([[0.1, 0.1, 0.9, 0.6], [0.2, 0.3, 0.7, 1.0]], np.float32)
 
 
 class Pictures(Source):
-    """48 pictures, of which the dogs have two boxes each, the cats one. `args`: cut, bytes left by name; delay_s."""
+    """48 pictures, of which the dogs have two boxes each, the cats one. `args`: cut, bytes left by name."""
 
     def __init__(self, config: DataConfig) -> None:
         super().__init__(config)
@@ -36,7 +35,6 @@ class Pictures(Source):
         return Catalog(split, paths, [""], annotated, labels, ("cat", "dog"), boxes, by_box=by_box)
 
     def image(self, catalog: Catalog, item: int) -> bytes:
-        time.sleep(self.args.get("delay_s", 0))
         return self.pictures[catalog.paths[item]]
 
 

@@ -20,16 +20,16 @@ IMAGES = 48
 CUT = {0: "the file is empty", 20: "a JPEG without a whole header", 700: "Premature end of JPEG file"}
 
 
-def config_of(folder: Path, name: str = "c", epochs: int = 1, data: dict | None = None, **args: object) -> Path:
+def config_of(folder: Path, epochs: int = 1, data: dict | None = None, **args: object) -> Path:
     """Writes a config of Pictures with these arguments."""
     source = {"kind": "tests.support.dict_source:Pictures", "args": args}
     whole = {
         "data": {"source": source, "crop_image_size": [16, 16], "batch_size": 2, **(data or {})},
         "model": TINY,
-        "training": {"epochs": epochs, "log_positions": True},
+        "training": {"epochs": epochs},
     }
-    (folder / f"{name}.json").write_text(json.dumps(whole))
-    return folder / f"{name}.json"
+    (folder / "c.json").write_text(json.dumps(whole))
+    return folder / "c.json"
 
 
 @pytest.mark.parametrize("kind", ["original", "crops", "raw"])
