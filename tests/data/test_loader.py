@@ -50,20 +50,6 @@ def test_ranks_that_were_launched_are_never_loaders_of_the_same_share(
     assert take(Loader(config, positions=True), 2) == take(Loader(config, world=World(1, 2), positions=True), 2)
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_batches_are_those_of_the_dataset(config: Config, split: str) -> None:
-    dataset = build_dataset(config, split, World(1, 2)).take(7 if split == "train" else -1)
-    with Loader(config, split, World(1, 2)) as loader:
-        for images, labels in dataset:
-            found = next(loader)
-            np.testing.assert_array_equal(found[0], images)
-            np.testing.assert_array_equal(found[1], labels)
-        if split == "test":
-            assert loader.step == len(loader)
-            # Each `for` is a pass of its own, also after exactly all batches.
-            assert [len(list(loader)), len(list(loader))] == [len(loader)] * 2
-
-
 @pytest.mark.parametrize("key", ["seed", "train_filelist"])
 def test_ranks_that_only_a_gather_connects_are_compared_where_they_meet(
     config: Config, sample: SampleData, tmp_path: Path, key: str
@@ -127,38 +113,6 @@ def test_start_decodes_before_a_batch_is_taken_and_changes_no_state(config: Conf
         assert take(loader, 2) == expected
 
 
-def test_the_state_is_of_the_last_batch_or_of_what_was_committed(config: Config) -> None:
-    with Loader(config, positions=True) as loader:
-        batches = [[next(loader)] for _ in range(6)]
-        state = loader.state_dict()
-        assert state["crops"] == 48
-        loader.commit(4)
-        committed = loader.state_dict()
-        more = take(loader, 2)
-        assert loader.state_dict() == committed, "batches that are handed out do not count until they are committed"
-    with Loader(config, positions=True) as resumed:
-        resumed.load_state_dict(state)
-        assert take(resumed, 2) == more
-        resumed.load_state_dict(committed)
-        assert resumed.step == 4
-        assert take(resumed, 4) == positions([*batches[4], *batches[5]]) + more
-
-
-def test_an_epoch_has_its_steps_also_after_a_resume(config: Config) -> None:
-    with Loader(config, positions=True) as loader:
-        steps = loader.steps_per_epoch
-        first, second = positions(list(loader.epoch(0))), positions(list(loader.epoch(1)))
-        assert len(first) == len(second) == 8 * steps
-        with pytest.raises(ValueError, match=f"epoch 0 begins at step 0, and done are {2 * steps} steps"):
-            next(loader.epoch(0))
-    with Loader(config, positions=True) as loader:
-        take(loader, 3)
-        state = loader.state_dict()
-    with Loader(config, positions=True) as resumed:
-        resumed.load_state_dict(state)
-        assert positions(list(resumed.epoch(0))) == first[24:]
-
-
 def test_stats_say_what_each_stage_has_done(config: Config) -> None:
     """While the pipeline runs; a batch that was ready early has a delay."""
     with Loader(config, ready=True) as loader:
@@ -207,21 +161,6 @@ def test_a_state_of_other_data_is_refused(config: Config, sample: SampleData, tm
         Loader(other).load_state_dict(Loader(config).state_dict())
     with pytest.raises(ConfigError, match="reaches no other rank: give the Loader a `gather`"):
         Loader(config, world=World(0, 2)).state_dict()
-
-
-def test_a_bad_file_is_named_or_left_out_and_told(sample: SampleData, tree: Path, tmp_path: Path) -> None:
-    data = {"train_filelist": "train.txt", "test_filelist": "val.txt", "batch_size": 8, "crop": "full"}
-    config = load_config(sample.config(tmp_path / "c.json", data=data))
-    image = Path(Loader(config, "test").catalog.paths[7])
-    image.write_bytes(image.read_bytes()[:400])
-    with pytest.raises(TfpipeError, match=f"rank 0: cannot use {image} of the test data"):
-        list(Loader(config, "test"))
-    with Loader(
-        load_config(tmp_path / "c.json", ["data.on_error=skip", "data.max_bad_fraction=0.1"]), "test"
-    ) as loader:
-        list(loader)
-        ((position, failure),) = loader.dropped()
-        assert (position, failure.path) == (7, str(image)) and loader.dropped() == []
 
 
 def test_what_is_left_out_counts_with_the_batches_that_are_used(sample: SampleData, tree: Path, tmp_path: Path) -> None:
@@ -279,24 +218,6 @@ def test_each_for_is_a_whole_pass_however_the_one_before_ended(config: Config) -
         next(iter(loader))
         loader.close()
         assert positions(list(loader)) == whole, "closing it ends a pass"
-
-
-def test_a_loaded_state_is_continued_once_and_then_passes_are_whole(config: Config) -> None:
-    with Loader(config, "test", positions=True) as loader:
-        whole = positions(list(loader))
-        over = loader.state_dict()
-        iter(loader)
-        first = take(loader, 2)
-        state = json.loads(json.dumps(loader.state_dict()))
-        assert (over["crops"], over["ended"], state["crops"], state["ended"]) == (len(whole), True, 16, False)
-    with Loader(config, "test", positions=True) as loader:
-        loader.load_state_dict(state)
-        assert first + positions(list(loader)) == whole
-        assert positions(list(loader)) == whole
-        # Nothing of it is left, so it leads to the next pass.
-        loader.load_state_dict(over)
-        assert positions(list(loader)) == whole
-        assert list(loader.this_pass()) and loader.state_dict()["ended"]
 
 
 def test_a_commit_of_a_batch_that_is_not_remembered_is_refused(config: Config) -> None:
@@ -411,16 +332,6 @@ def test_closing_ends_the_thread_also_while_an_error_is_kept(config: Config, mon
         loader.close()
     thread.join(10)
     assert kept.tb is not None and not thread.is_alive()
-
-
-def test_a_pass_whose_last_batches_were_not_used_is_continued_after_a_close(config: Config) -> None:
-    with Loader(config, "test", positions=True) as loader:
-        loader.commit()
-        whole = positions(list(loader))
-        loader.commit(2)
-        loader.close()
-        assert not loader.state_dict()["ended"]
-        assert positions([next(loader) for _ in range(len(loader) - 2)]) == whole[16:]
 
 
 def test_an_own_limit_of_bad_files_takes_the_place_of_the_configs(config: Config) -> None:

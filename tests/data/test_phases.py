@@ -76,19 +76,6 @@ def test_a_state_goes_on_inside_a_phase_and_at_its_bound(config: Config, stop: i
             assert take(resumed, 2) == expected[FIRST[epoch + 1] :][:2]
 
 
-def test_what_is_not_committed_comes_again_also_over_a_bound(config: Config) -> None:
-    with Loader(config, world=World(), positions=True) as loader:
-        expected = take(loader, 9)
-    with Loader(config, world=World(), positions=True) as loader:
-        assert take(loader, 8) == expected[:8]
-        loader.commit(5)
-        state = loader.state_dict()
-        loader.close()
-        assert loader.step == 5 and take(loader, 4) == expected[5:]
-        loader.load_state_dict(state)
-        assert take(loader, 4) == expected[5:]
-
-
 def test_ranks_change_sizes_at_the_same_step_and_leave_no_crop_out(config: Config) -> None:
     """3 steps of 2 x 16, and so on; then 3 ranks continue at the beginning of an epoch, and 1 in the middle of one."""
     two, three, (one,) = (loaders_of(config, size, positions=True) for size in (2, 3, 1))
