@@ -154,9 +154,7 @@ def test_test_data_may_be_missing(tmp_path: Path, root: Path) -> None:
     [
         ([], {}, r"no image below .*; expected class folders: .*/CLASS/\*\.jpg"),
         (["a/1.jpg", "a/2.jpg"], {}, "are of one class, a, which is their folder; expected class folders"),
-        (["train/a/1.jpg", "train/b/1.jpg"], {"num_classes": 1}, "num_classes is 1, but there are 2 classes"),
         (["a/1.jpg", "b/1.jpg"], {"label_source": "object", "classes": ["a"]}, "needs XMLs, and class folders have"),
-        (["a/1.jpg", "b/1.jpg"], {"scope": "shard"}, "2 samples cannot be dealt to 3 ranks"),
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, images: list[str], data: dict, problem: str) -> None:
@@ -164,7 +162,7 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, images: list[str], data: d
     write_below(tmp_path / "root", dict.fromkeys(images, encoded(picture(8, 8))))
     config = config_with(tmp_path, {**folders(tmp_path / "root"), **data})
     with pytest.raises(ConfigError, match=problem):
-        load_split(config.data, "train", World(0, 3))
+        load_split(config.data, "train", World())
 
 
 def test_commands_name_a_bad_image_or_say_what_they_need(

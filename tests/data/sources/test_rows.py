@@ -194,11 +194,6 @@ def test_many_classes_of_more_images_are_classes(tmp_path: Path) -> None:
     assert len(catalog_of("table", tmp_path / "t.parquet").classes) == 2500
 
 
-def test_a_negative_class_number_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r'row 1 of .*1\.jpg has the label "-1"; class numbers count from 0'):
-        catalog_of("table", write_csv(tmp_path, "t", ["0", "-1", "1"]))
-
-
 def test_a_class_that_would_take_two_lines_or_is_no_text_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"the class 'a\\nb' in .*t\.csv holds a line end or is not UTF-8: rename it"):
         catalog_of("table", write_csv(tmp_path, "t", ["cat", '"a\nb"']))

@@ -116,14 +116,11 @@ def test_a_scan_that_cannot_be_stored_is_an_error(tmp_path: Path) -> None:
         catalog_of(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("train", "test"), [("train-0", "val-0"), ("imagenet-train-000", "imagenet-val-000"), ("shard-0", "Test-0")]
-)
-def test_shards_are_split_by_the_words_in_their_names(tmp_path: Path, train: str, test: str) -> None:
-    for name, chosen in ((train, SAMPLES), (test, SAMPLES[:5])):
+def test_shards_are_split_by_the_words_in_their_names(tmp_path: Path) -> None:
+    for name, chosen in (("shard-0", SAMPLES), ("Test-0", SAMPLES[:5])):
         (write_tars(tmp_path / "made", chosen, shards=1) / "train-0000.tar").rename(tmp_path / f"{name}.tar")
     assert [len(catalog_of(tmp_path, split)) for split in ("train", "test")] == [12, 5]
-    (tmp_path / f"{train}.tar").unlink()
+    (tmp_path / "shard-0.tar").unlink()
     with pytest.raises(ConfigError, match=r"no train shard in .*Names with the word train, .* data\.source\.test_path"):
         catalog_of(tmp_path)
 

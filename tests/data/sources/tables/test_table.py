@@ -45,29 +45,6 @@ def test_a_split_is_the_files_that_begin_with_its_name(tmp_path: Path) -> None:
     alone.check(test=True)
 
 
-@pytest.mark.parametrize(("train", "test"), [("labels", "test"), ("birds_train", "birds_val"), ("Training", "Testing")])
-def test_tables_are_split_by_the_words_in_their_names(tmp_path: Path, train: str, test: str) -> None:
-    write_parquet(tmp_path / f"{train}.parquet", SAMPLES)
-    write_parquet(tmp_path / f"{test}.parquet", SAMPLES[:5])
-    for _ in range(2):  # the second time from the copies
-        catalogs = [catalog_of({"path": str(tmp_path)}, split) for split in ("train", "test")]
-        assert [len(catalog) for catalog in catalogs] == [12, 5]
-
-
-def test_numbers_are_class_numbers_and_texts_names(tmp_path: Path) -> None:
-    images = write_files(tmp_path, SAMPLES)
-    paths = [f"{sample.label}/{sample.name}.jpg" for sample in SAMPLES[:3]]
-    for labels, classes in (([2, 0, 3], tuple("0123")), (["02", "00", "3"], ("00", "02", "3"))):
-        pq.write_table(pa.table({"file": paths, "y": labels}), tmp_path / "t.parquet")
-        columns = {"path": "file", "label": "y"}
-        split = split_of({"path": str(tmp_path / "t.parquet"), "images": str(images), "columns": columns})
-        assert split.catalog.classes == classes
-        assert [classes[label] for label in split.catalog.labels] == list(map(str, labels))
-        assert split.image(1) == SAMPLES[1].file
-    (tmp_path / "t.csv").write_text("image,label\na.jpg,007\nb.jpg,7\n")
-    assert catalog_of({"path": str(tmp_path / "t.csv")}).classes == ("007", "7")
-
-
 @pytest.mark.parametrize("form", ["xyxy", "xywh", "yxyx"])
 @pytest.mark.parametrize("relative", [False, True])
 def test_boxes_are_read_in_each_format(tmp_path: Path, form: str, relative: bool) -> None:
