@@ -13,14 +13,13 @@ from PIL import Image
 from tests.support.batches import elements
 from tests.support.sample import SampleData
 from tfpipe import Config, Cursor, Loader, Stream, World, build_dataset, load_config
-from tfpipe.data.catalog.boxes import with_boxes
 from tfpipe.data.failures import diagnose
 from tfpipe.data.failures.diagnose import find_failure, to_named_error
 from tfpipe.data.pipeline import visit
 from tfpipe.data.runtime.stage import NO_CROP
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split
-from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.errors import TfpipeError
 
 
 def spoilt(sample: SampleData, tmp_path: Path, content: bytes | None, **data: object) -> tuple[Config, Split, str]:
@@ -81,29 +80,6 @@ def test_where_a_run_resumes_the_dataset_and_the_order_have_the_same_samples(
     found = [element.visit for element in elements(visit(split, stream).take(20))]
     assert [tuple(map(int, each)) for each in found] == list(zip(*(each.tolist() for each in visits), strict=True))
     assert 1 in visits.first_crop
-
-
-def test_a_bad_annotation_is_named_with_its_line(tmp_path: Path) -> None:
-    for folder in ("JPEGImages", "Annotations"):
-        (tmp_path / folder).mkdir()
-    names = [f"{number}.jpg" for number in range(20)]
-    for name in names:
-        Image.new("RGB", (20, 20)).save(tmp_path / "JPEGImages" / name)
-    (tmp_path / "Annotations/13.xml").write_text("<annotation>\n<object>\n<name>a</name>\n</object>\n</annotation>")
-    (tmp_path / "list.txt").write_text("".join(f"JPEGImages/{name}\n" for name in names))
-    data = {"train_filelist": "list.txt", "classes": ["JPEGImages"], "crop_image_size": [8, 8]}
-    data["annotations"] = "xml"
-    (tmp_path / "c.json").write_text(json.dumps({"data": data}))
-    config = load_config(tmp_path / "c.json")
-    split = load_split(config.data, "train", World())
-    path = str(tmp_path / "Annotations/13.xml")
-    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
-        list(build_dataset(config, data=split).take(2))
-    message = str(to_named_error(caught.value, split, Stream.start(1), None))
-    reason = f"{path}: line 2: <object> without <bndbox/ymin>"
-    assert message.startswith(f"rank 0: cannot use {path} of the train data: {reason}; repair it")
-    with pytest.raises(ConfigError, match=r"cannot read the boxes of train data: .*13\.xml"):
-        with_boxes(split.catalog, split.storage, World())
 
 
 def test_an_error_that_is_not_the_pipelines_blames_no_file(sample: SampleData, tmp_path: Path) -> None:

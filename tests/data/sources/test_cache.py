@@ -67,21 +67,6 @@ def test_ranks_fill_one_folder_for_each_other_and_for_later_runs(
     assert crops(config, "test", data=split) == expected
 
 
-def test_a_file_half_written_or_of_another_source_is_read_again_from_its_source(sample: SampleData, tree: Path) -> None:
-    config = configured(sample, tree, cache="near")
-    expected = uncached(sample, tree, "test")
-    assert crops(config, "test") == expected
-    files = sorted((tree.parent / "near").glob("*/*/*.*"), key=lambda file: (file.suffix, file.stem))
-    sound = {file: file.read_bytes() for file in files}
-    assert [file.suffix for file in files] == [".jpg"] * 37 + [".xml"] * 37
-    for number, (file, contents) in enumerate(sound.items()):
-        half, most = int(0.5 * len(contents)), int(0.99 * len(contents))
-        other = sound[files[37 * (number // 37) + (number + 1) % 37]]
-        file.write_bytes((b"", contents[:10], contents[:half], contents[:most], other)[number % 5])
-    assert crops(config, "test") == expected
-    assert {file: file.read_bytes() for file in files} == sound
-
-
 @pytest.mark.parametrize(
     ("cache", "taken"),
     [
