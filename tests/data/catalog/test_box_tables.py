@@ -10,6 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from tests.support.images import encoded
+from tests.support.trees import write_below
+from tests.support.xmls import annotation
 from tfpipe import Config, World, build_dataset, load_config
 from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.catalog.box_tables import read_box_table
@@ -118,23 +121,14 @@ def test_what_else_is_wrong_with_a_table_is_said(tmp_path: Path) -> None:
 def write_tree(root: Path, xmls: bool) -> None:
     """Images in a folder that no layout knows, unless with XMLs."""
     images = "Data/CLS-LOC/train" if xmls else "photos"
-    lines = []
+    names = [f"{images}/{name[:3]}/{name}.JPEG" for name in OBJECTS]
+    write_below(root, dict.fromkeys(names, encoded(Image.new("RGB", SIDE[::-1]))))
     for name, objects in OBJECTS.items():
-        path = root / images / name[:3] / f"{name}.JPEG"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", SIDE[::-1]).save(path)
-        lines.append(f"{path.relative_to(root)}\n")
         if xmls and objects is not None:
-            things = "".join(
-                f"<object><name>{thing}</name><bndbox><xmin>{x1}</xmin><ymin>{y1}</ymin><xmax>{x2}</xmax>"
-                f"<ymax>{y2}</ymax></bndbox></object>"
-                for thing, (x1, y1, x2, y2) in objects
-            )
-            xml = root / "Annotations/CLS-LOC/train" / name[:3] / f"{name}.xml"
-            xml.parent.mkdir(parents=True, exist_ok=True)
-            size = f"<size><width>{SIDE[1]}</width><height>{SIDE[0]}</height></size>"
-            xml.write_text(f"<annotation>{size}{things}</annotation>")
-    (root / "train.txt").write_text("".join(lines))
+            boxes = [(thing, (y1, x1, y2, x2)) for thing, (x1, y1, x2, y2) in objects]
+            xml = annotation(*boxes, size=SIDE).encode()
+            write_below(root, {f"Annotations/CLS-LOC/train/{name[:3]}/{name}.xml": xml})
+    (root / "train.txt").write_text("".join(f"{name}\n" for name in names))
 
 
 def write_kaggle(path: Path) -> None:

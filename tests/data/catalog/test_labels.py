@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.xmls import annotation
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import number_classes
 from tfpipe.data.annotations.formats import parse_annotation
@@ -31,8 +32,6 @@ from tfpipe.errors import ConfigError
 CLASSES = ("cat", "dog", "eel")
 VAL = [f"/data/val/ILSVRC2012_val_{number:08d}.JPEG" for number in (1, 2, 3)]
 TWO = ["/x/1.JPEG", "/x/2.JPEG"]
-EDGES = "<xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax>"
-XML = f"<annotation><object><name>{{}}</name><bndbox>{EDGES}</bndbox></object></annotation>"
 HEADER = "ImageId,PredictionString\n"
 
 
@@ -112,7 +111,7 @@ def test_a_class_is_the_same_in_either_unicode_form_wherever_it_is_named(words: 
     named = class_table(data_config(classes=spelt()), FileList.of([]))
     assert image_labels(tested, named, data_config(), None).tolist() == [*range(len(words))]
     assert [numbers_of(trained)[label_text(word)] for word in spelt()] == wanted
-    xmls = [parse_annotation(XML.format(word).encode(), "a.xml") for word in spelt()]
+    xmls = [parse_annotation(annotation((word, (1, 1, 9, 9))).encode(), "a.xml") for word in spelt()]
     assert number_classes(xmls, dict(zip(trained, range(len(words)), strict=True))).classes.tolist() == wanted
 
 

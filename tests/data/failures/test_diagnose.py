@@ -12,6 +12,7 @@ from PIL import Image
 
 from tests.support.batches import elements
 from tests.support.sample import SampleData
+from tests.support.xmls import annotation
 from tfpipe import Config, Cursor, Loader, Stream, World, build_dataset, load_config
 from tfpipe.data.failures import diagnose
 from tfpipe.data.failures.diagnose import find_failure, to_named_error
@@ -107,8 +108,7 @@ def test_a_stream_without_an_object_of_a_known_class_ends(tmp_path: Path, monkey
     monkeypatch.setattr(diagnose, "LOOK_AHEAD", 40)
     for folder in ("JPEGImages", "Annotations"):
         (tmp_path / folder).mkdir()
-    box = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
-    text = f"<annotation><object><name>b</name>{box}</object></annotation>"
+    text = annotation(("b", (1, 1, 9, 9)), size=None)
     for number in range(20):
         Image.new("RGB", (20, 20)).save(tmp_path / f"JPEGImages/{number}.jpg")
         (tmp_path / f"Annotations/{number}.xml").write_text(text)
