@@ -37,7 +37,7 @@ def test_without_a_stated_side_of_a_pixel_the_images_own_size_counts(stated):
     assert found == ([RELATIVE], [LABEL])
 
 
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 @given(annotations())
 def test_any_annotation_gives_boxes_inside_the_image(text):
     ((boxes, labels),) = targets_of_xmls([text], [LABEL], [REAL])
@@ -49,7 +49,7 @@ def test_any_annotation_gives_boxes_inside_the_image(text):
 EDGE = st.sampled_from([0.0, -0.0, 1.0, 2.5])
 
 
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 1), EDGE, EDGE, EDGE, EDGE), max_size=12))
 def test_an_object_that_its_image_has_already_is_known(rows):
     """Of the same class and edges, wherever it stands among the image's; another image's does not count."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.xmls import annotation
@@ -77,7 +77,6 @@ def test_an_images_folder_is_the_last(path, folder):
     assert folder_of(path) == folder
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from("abcdefgh"), min_size=1), st.randoms())
 def test_the_numbering_does_not_depend_on_the_lists_order(folders, shuffle: random.Random):
     paths = [f"/x/{folder}/{number}.JPEG" for number, folder in enumerate(folders)]
@@ -297,7 +296,6 @@ def test_images_of_one_name_in_two_folders_never_get_each_others_label(from_file
         assert labels == [0, 1]
 
 
-@settings(deadline=None)
 @given(st.permutations(range(6)), st.permutations(range(6)), st.lists(st.sampled_from(CLASSES), min_size=6, max_size=6))
 def test_all_kinds_of_label_file_agree(tmp_path_factory, order, lines, names):
     paths = [f"/x/val/v_{number}.JPEG" for number in range(6)]

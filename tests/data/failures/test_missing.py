@@ -162,7 +162,7 @@ def test_a_sample_whose_last_crop_was_in_the_batch_before_is_not_missing() -> No
     assert gaps.find_missing([np.array([[3, 0]])])[0].position.tolist() == [2]
 
 
-@settings(deadline=None, max_examples=examples(50))
+@settings(max_examples=examples(50))
 @given(st.integers(4, 30), st.integers(1, 4), st.integers(1, 3), st.integers(0, 2))
 def test_samples_count_to_the_epoch_in_which_the_rank_visits_them(
     count: int, size: int, repeats: int, epoch: int

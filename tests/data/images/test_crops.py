@@ -48,7 +48,7 @@ EDGE = st.one_of(
 THINGS = st.lists(st.tuples(st.sampled_from([*CLASSES, "cow"]), st.tuples(EDGE, EDGE, EDGE, EDGE)), max_size=6)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @example([("n01", (0, 0, 0, 0)), ("n01", (0, 0, 0, 0.5))], False, (100.0, 200.0))
 @given(THINGS, st.booleans(), st.sampled_from([(100.0, 200.0), (333.0, 250.0), (0.0, 250.0)]))
 def test_targets_are_what_they_are_defined_to_be(things, by_object, stated):
@@ -243,7 +243,7 @@ def test_objects_of_one_image_are_not_cropped_alike(random_crop_per_object):
 PLACES = st.tuples(st.integers(0, 99), st.integers(0, 2**46), st.integers(0, MAX_CROPS - 1))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(PLACES, min_size=2, max_size=6, unique=True))
 def test_every_seed_position_and_crop_has_a_seed_of_its_own(places):
     seeds = [crop_seeds(seed, *tf.constant([position, crop], tf.int64)).numpy() for seed, position, crop in places]

@@ -58,7 +58,7 @@ def test_a_weight_that_would_give_nothing_is_refused() -> None:
             shares((odd, odd))
 
 
-@settings(deadline=None, max_examples=examples(60))
+@settings(max_examples=examples(60))
 @given(mixtures(scope="global"), st.integers(0, 10**6))
 def test_every_block_holds_each_lists_share(mixture: Mixture, block: int) -> None:
     items = mixture.items(block * SLOTS + np.arange(SLOTS))
@@ -66,7 +66,7 @@ def test_every_block_holds_each_lists_share(mixture: Mixture, block: int) -> Non
     assert np.bincount(owners, minlength=len(mixture.shares)).tolist() == list(mixture.shares)
 
 
-@settings(deadline=None, max_examples=examples(60))
+@settings(max_examples=examples(60))
 @given(mixtures(scope="global"))
 def test_each_list_has_epochs_of_its_own(mixture: Mixture) -> None:
     """The items of a list, put in the order of its own stream, come once in each of its epochs."""
@@ -85,7 +85,7 @@ def test_each_list_has_epochs_of_its_own(mixture: Mixture) -> None:
         assert seen.max() <= -(-blocks * share // order.count)
 
 
-@settings(deadline=None, max_examples=examples(40))
+@settings(max_examples=examples(40))
 @given(mixtures(least=64, scope="shard"), st.integers(1, 64))
 def test_in_the_scope_shard_a_rank_keeps_its_part_of_each_list(mixture: Mixture, size: int) -> None:
     first = starts(mixture)
@@ -95,7 +95,7 @@ def test_in_the_scope_shard_a_rank_keeps_its_part_of_each_list(mixture: Mixture,
         assert ((items - first[owners]) % size == rank).all()
 
 
-@settings(deadline=None, max_examples=examples(20))
+@settings(max_examples=examples(20))
 @given(mixtures(scope="global", shuffle=False))
 def test_without_shuffling_each_list_comes_in_its_own_order_and_evenly(mixture: Mixture) -> None:
     items = mixture.items(np.arange(2 * SLOTS))
@@ -120,7 +120,7 @@ def test_places_are_drawn_anew_in_every_block_and_for_every_seed() -> None:
         assert 0.4 < (one == other).mean() < 0.6
 
 
-@settings(deadline=None, max_examples=examples(40))
+@settings(max_examples=examples(40))
 @given(
     mixtures(scope="global"),
     st.lists(st.tuples(st.integers(1, 16), st.integers(0, 7)), min_size=1, max_size=4),

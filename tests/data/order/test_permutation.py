@@ -20,7 +20,7 @@ seeds = st.integers(0, 2**64 - 1)
 scopes = st.sampled_from(["global", "shard"])
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(counts, sizes, epochs, seeds, scopes)
 def test_the_ranks_shards_are_exclusive_and_exhaustive_over_every_epoch(
     count: int, size: int, epoch: int, seed: int, scope: str
@@ -37,7 +37,7 @@ def test_the_ranks_shards_are_exclusive_and_exhaustive_over_every_epoch(
     assert sorted(np.concatenate(shards).tolist()) == list(range(count))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(counts, sizes, seeds)
 def test_the_global_order_is_the_same_whatever_the_number_of_ranks(count: int, size: int, seed: int) -> None:
     order = Order(count, seed)
@@ -48,7 +48,7 @@ def test_the_global_order_is_the_same_whatever_the_number_of_ranks(count: int, s
             np.testing.assert_array_equal(order.items(stream[rank::size], World(rank, size)), alone[rank::size])
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.integers(1, 500), sizes)
 def test_in_the_scope_shard_a_rank_keeps_its_items(count: int, size: int) -> None:
     size = min(size, count)

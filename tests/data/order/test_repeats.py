@@ -41,7 +41,7 @@ def orders(draw: st.DrawFn, scope: str | None = None) -> Order | Mixture:
     return Order(count, *how)
 
 
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 @given(orders("global"), times, st.integers(0, 2**40), sizes)
 def test_in_the_scope_global_a_position_has_the_item_of_its_kth_part(
     order: Order | Mixture, k: int, start: int, size: int
@@ -53,7 +53,7 @@ def test_in_the_scope_global_a_position_has_the_item_of_its_kth_part(
         np.testing.assert_array_equal(repeated.items(stream[rank::size], World(rank, size)), expected[rank::size])
 
 
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 @given(orders("shard"), times, st.integers(0, 10**6), sizes)
 def test_in_the_scope_shard_a_rank_itself_repeats_its_samples(
     order: Order | Mixture, k: int, start: int, size: int
@@ -64,7 +64,7 @@ def test_in_the_scope_shard_a_rank_itself_repeats_its_samples(
     np.testing.assert_array_equal(repeated.items(steps * size + world.rank, world), expected)
 
 
-@settings(deadline=None, max_examples=examples(60))
+@settings(max_examples=examples(60))
 @given(orders(), times, sizes, st.integers(0, 1000))
 def test_an_epochs_positions_follow_on_the_last_ones_and_hold_k_visits_of_each_item(
     order: Order | Mixture, k: int, size: int, epoch: int
@@ -81,7 +81,7 @@ def test_an_epochs_positions_follow_on_the_last_ones_and_hold_k_visits_of_each_i
         np.testing.assert_array_equal(items[:, 0], order.items(np.array(before), world))
 
 
-@settings(deadline=None, max_examples=examples(40))
+@settings(max_examples=examples(40))
 @given(orders(), times, sizes, st.integers(0, 2**40))
 def test_tensors_give_what_arrays_give(order: Order | Mixture, k: int, size: int, start: int) -> None:
     repeated, world = replace(order, repeats=k), World(size - 1, size)
@@ -89,7 +89,7 @@ def test_tensors_give_what_arrays_give(order: Order | Mixture, k: int, size: int
     np.testing.assert_array_equal(repeated.items(tf.constant(positions), world), repeated.items(positions, world))
 
 
-@settings(deadline=None, max_examples=examples(40))
+@settings(max_examples=examples(40))
 @given(
     st.integers(1, 200),
     times,

@@ -21,7 +21,7 @@ crop_counts = st.integers(1, 60).flatmap(
 batches = st.integers(1, 9)
 
 
-@settings(deadline=None, max_examples=examples(150))
+@settings(max_examples=examples(150))
 @given(crop_counts, st.lists(st.tuples(st.integers(1, 64), st.integers(0, 7)), min_size=1, max_size=4), batches)
 def test_nothing_is_lost_or_trained_twice_however_often_and_with_how_many_ranks_it_goes_on(
     crops: np.ndarray, runs: list[tuple[int, int]], batch: int
@@ -30,7 +30,7 @@ def test_nothing_is_lost_or_trained_twice_however_often_and_with_how_many_ranks_
     check_interrupted(order, crops, runs, batch, ahead=2 * len(crops))
 
 
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 @given(crop_counts, st.integers(1, 64), batches, st.lists(st.integers(0, 6), min_size=1, max_size=3), scopes)
 def test_the_tail_after_a_resume_is_the_uninterrupted_one(
     crops: np.ndarray, size: int, batch: int, stops: list[int], scope: str
@@ -51,7 +51,7 @@ def test_the_tail_after_a_resume_is_the_uninterrupted_one(
     assert Ranks(stream, order, crops, batch).steps(4) == [places[done * batch :] for places in whole]
 
 
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 @given(st.integers(1, 3000), st.integers(1, 64), st.integers(1, 64), st.integers(0, 400), st.integers(1, 64))
 def test_with_a_crop_an_image_another_number_of_ranks_trains_the_same_global_batches(
     count: int, size: int, batch: int, steps: int, other: int
@@ -84,7 +84,7 @@ def test_a_cursor_must_be_on_its_ranks_stream() -> None:
         late.at([Cursor(1), *late.cursors[1:]])
 
 
-@settings(deadline=None, max_examples=examples(20))
+@settings(max_examples=examples(20))
 @given(st.integers(1, 3000), st.integers(1, 64), st.data(), scopes)
 def test_the_dataset_is_the_twin_of_the_arrays(count: int, size: int, data: st.DataObject, scope: str) -> None:
     """Also with pending places, and over the bounds of its blocks."""

@@ -32,7 +32,7 @@ def counts(order: WeightedOrder, epoch: int, epochs: int = 1) -> np.ndarray:
     return np.bincount(items, minlength=order.count)
 
 
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 @given(weights)
 def test_widths_are_proportional_to_the_weights_and_fill_the_line(chosen: np.ndarray) -> None:
     got = widths(chosen)
@@ -42,7 +42,7 @@ def test_widths_are_proportional_to_the_weights_and_fill_the_line(chosen: np.nda
     assert (got[chosen == 0] == 0).all() and (got >= 0).all()
 
 
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 @given(orders(), st.integers(0, 10**9))
 def test_in_every_epoch_a_sample_comes_as_often_as_its_weight_says(order: WeightedOrder, epoch: int) -> None:
     """Rounded down or up, and so do any samples that follow each other, together."""
@@ -54,7 +54,7 @@ def test_in_every_epoch_a_sample_comes_as_often_as_its_weight_says(order: Weight
     assert (np.floor(expected) <= seen).all() and (seen <= np.ceil(expected)).all()
 
 
-@settings(deadline=None, max_examples=examples(30))
+@settings(max_examples=examples(30))
 @given(orders())
 def test_over_the_epochs_the_rounding_evens_out(order: WeightedOrder) -> None:
     """The offsets follow the golden ratio: a sample's visits stay within 3 of what is expected, not a root of them."""
@@ -98,7 +98,7 @@ def test_the_most_samples_do_not_overflow() -> None:
     assert 2**31 * PARTS < 2**63
 
 
-@settings(deadline=None, max_examples=examples(40))
+@settings(max_examples=examples(40))
 @given(orders("shard", least=64), st.integers(1, 64), st.integers(0, 1000))
 def test_in_the_scope_shard_a_rank_draws_from_its_own_samples(order: WeightedOrder, size: int, epoch: int) -> None:
     for rank in {0, size // 2, size - 1}:
@@ -113,7 +113,7 @@ def test_in_the_scope_shard_a_rank_draws_from_its_own_samples(order: WeightedOrd
         assert (np.floor(expected) <= seen).all() and (seen <= np.ceil(expected)).all()
 
 
-@settings(deadline=None, max_examples=examples(30))
+@settings(max_examples=examples(30))
 @given(orders() | orders("shard", least=64), st.integers(1, 64), st.integers(0, 2**40))
 def test_tensors_give_what_arrays_give(order: WeightedOrder, size: int, start: int) -> None:
     world = World(size - 1, size)
@@ -148,7 +148,7 @@ def test_weights_that_are_none_are_refused(wrong: list[float]) -> None:
         WeightedOrder(2, weights=np.array(wrong, float)).items(np.arange(2))
 
 
-@settings(deadline=None, max_examples=examples(40))
+@settings(max_examples=examples(40))
 @given(orders(), st.lists(st.tuples(st.integers(1, 16), st.integers(0, 7)), min_size=1, max_size=4), st.integers(1, 9))
 def test_nothing_is_lost_or_trained_twice_however_often_it_goes_on(
     order: WeightedOrder, runs: list[tuple[int, int]], batch: int

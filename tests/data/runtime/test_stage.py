@@ -27,7 +27,7 @@ def test_only_what_fails_is_left_out_and_the_rest_keeps_its_order() -> None:
     assert got == [(each, [10 * number for number in each]) for each in expected]
 
 
-@settings(deadline=None, max_examples=examples(60))
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.integers(0, 3), min_size=2, max_size=60).filter(any),
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 5)), min_size=1, max_size=3),

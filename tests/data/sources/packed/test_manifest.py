@@ -208,7 +208,7 @@ def test_a_checkpoint_tells_crops_as_jpeg_from_the_files(
     assert different - {"layout"} == ({"crops as JPEG"} if kind == "crops" else set())
 
 
-@settings(deadline=None, max_examples=examples(12))
+@settings(max_examples=examples(12))
 @given(st.data())
 def test_each_crop_is_fetched_exactly_where_the_stream_has_it(data: st.DataObject) -> None:
     """Holds for any ranks, batches, crops and interruptions; each crop's pixel is its number."""

@@ -35,7 +35,7 @@ def listed(path: Path, ledger: Ledger | None = None) -> list[Member]:
         return list(zip_members(file, path.stat().st_size, Ledger() if ledger is None else ledger))
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(files=FILES, comment=st.binary(max_size=30), before=st.binary(max_size=30), large=st.booleans(), data=st.data())
 def test_members_are_those_that_zipfile_wrote(
     tmp_path: Path, files: dict[str, bytes], comment: bytes, before: bytes, large: bool, data: st.DataObject
@@ -92,7 +92,7 @@ def test_a_name_in_utf_8_may_stand_in_an_extra_field(tmp_path: Path) -> None:
     assert [found.name for found in listed(path)] == ["nåme.jpg"]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.text(st.sampled_from("aé─█中"), min_size=1), st.sampled_from([DOS, UNIX]), st.sampled_from(["flag", "extra", ""])
 )

@@ -288,7 +288,7 @@ places = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(places)
 def test_neighbours_share_a_request_and_others_do_not(places: list[Extent]) -> None:
     groups = list(neighbours(places))
