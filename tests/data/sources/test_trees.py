@@ -1,10 +1,7 @@
 """A tree has the same splits, classes and ledger as folders, as a tar file and as a zip file."""
 
-import io
-import os
 import re
 import shutil
-import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.archives import tar_bytes
+from tests.support.archives import tar_bytes, write_zip
+from tests.support.examples import FULL
 from tests.support.images import encoded, picture
 from tests.support.trees import touch, write_below
 from tfpipe import World, make_config
@@ -20,7 +18,6 @@ from tfpipe.data.sources.folders import Folders
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.errors import ConfigError
 
-FULL = os.environ.get("TFPIPE_TESTS") == "full"
 IMAGE = encoded(picture(8, 8))
 FORMS = ("folders", "tar", "zip")
 
@@ -33,14 +30,6 @@ class Found(NamedTuple):
     left_out: dict[str, int]
 
 
-def zip_bytes(files: dict[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, contents in files.items():
-            archive.writestr(name, contents)
-    return buffer.getvalue()
-
-
 def written(folder: Path, form: str, names: list[str]) -> dict:
     """Writes a tree, empty but for its names, and returns the source that reads it."""
     files = dict.fromkeys(names, IMAGE)
@@ -48,7 +37,10 @@ def written(folder: Path, form: str, names: list[str]) -> dict:
     if form == "folders":
         return {"kind": "folders", "path": str(write_below(folder / "ds", files))}
     path = folder / f"ds.{form}"
-    path.write_bytes(tar_bytes(files) if form == "tar" else zip_bytes(files))
+    if form == "tar":
+        path.write_bytes(tar_bytes(files))
+    else:
+        write_zip(path, files)
     return {"kind": "archive", "path": str(path)}
 
 
