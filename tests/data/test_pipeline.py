@@ -216,26 +216,6 @@ def test_a_stream_of_other_ranks_is_refused(config: Config) -> None:
         build_dataset(config, world=World(0, 2), resume=Stream.start(3))
 
 
-def test_augmentation_differs_between_epochs_and_seeds(config: Config) -> None:
-    config = changed(config, **RESIZED)
-    first, second, other = (
-        {pixels for *_, pixels in seen}
-        for seen in (
-            known_crops(config)[:96],
-            known_crops(config)[96:192],
-            crops(changed(config, seed=1), "train", steps=6),
-        )
-    )
-    assert first.isdisjoint(second) and first.isdisjoint(other)
-
-
-def test_test_data_is_never_augmented(config: Config) -> None:
-    config = changed(config, **RESIZED, flip=True)
-    seen = crops(config, "test")
-    assert seen == crops(changed(config, seed=5), "test")
-    assert len(seen) == 37
-
-
 def test_without_shuffling_the_order_is_the_lists(config: Config) -> None:
     labels = load_split(config.data, "train", World()).catalog.labels.tolist()
     in_order = crops(changed(config, shuffle_buffer=1, crop="full"), "train", steps=12)
