@@ -96,14 +96,6 @@ def test_all_unusable_lists_are_named_at_once(tmp_path):
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="/\0", exclude_categories=["C", "Z"]), min_size=1)
 
 
-@given(st.lists(st.lists(WORDS, min_size=1, max_size=3).map("/".join), min_size=1))
-def test_what_is_written_is_read_back(tmp_path_factory, names):
-    path = tmp_path_factory.getbasetemp() / "deep/er/list.txt"
-    images = [f"/data/{name}.JPEG" for name in names]
-    write_filelist(path, images)
-    assert list(read_filelist(path)) == images
-
-
 PATHS = st.tuples(st.sampled_from(["", "/", "/data/", "../"]), st.lists(WORDS, min_size=1, max_size=3).map("/".join))
 
 

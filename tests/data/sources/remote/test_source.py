@@ -102,16 +102,6 @@ def test_batches_from_an_object_store_are_those_from_files(
     assert re.search(r"HTTP status 404 \(Not Found\).*; tried once", str(found[0]))
 
 
-def test_a_server_that_fails_now_and_then_changes_nothing(
-    sample: SampleData, index: str, tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(remote, "PAUSE_S", 0.01)
-    server.fail_some(0.1)
-    there, here = config_of(sample, tmp_path, server.url), config_here(sample, tmp_path, index=index)
-    assert crops(there, "train", steps=20) == known_crops(here)[: 20 * 16]
-    assert max(server.asked.values()) > 3
-
-
 def test_a_url_that_cannot_be_fetched_stops_the_pipeline_and_is_named(
     sample: SampleData, tmp_path: Path, server: Server
 ) -> None:
