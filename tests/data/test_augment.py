@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.batches import assert_same, batches
 from tests.support.core import installed
 from tests.support.packs import config_of, packed
 from tests.support.sample import SampleData
-from tfpipe import Config, build_dataset, make_config
+from tfpipe import Config, make_config
 from tfpipe.data.images.augment import AUGMENTATION, step_rows
 
 STEPS = [
@@ -26,11 +27,6 @@ def with_steps(config: Config, steps: list[Any]) -> Config:
     return config.model_copy(update={"data": config.data.model_copy(update={"augment": augment})})
 
 
-def batches(config: Config) -> list[tuple[np.ndarray, ...]]:
-    dataset = build_dataset(config, "train", with_positions=True)
-    return [tuple(map(np.asarray, batch)) for batch in dataset.take(3)]
-
-
 def augmented(config: Config, images: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """Returns plain crops changed as `config` says, one at a time and without TensorFlow."""
     library, result = installed(), images.copy()
@@ -44,8 +40,8 @@ def augmented(config: Config, images: np.ndarray, positions: np.ndarray) -> np.n
 def check(config: Config, plain: Config | None = None) -> None:
     """Compares a config's batches with those of `plain`, or of itself without steps, changed here."""
     changed = 0
-    expected = batches(with_steps(plain or config, []))
-    for (images, labels, positions), (untouched, same, places) in zip(batches(config), expected, strict=True):
+    expected = batches(with_steps(plain or config, []), count=3)
+    for (images, labels, positions), (untouched, same, places) in zip(batches(config, count=3), expected, strict=True):
         np.testing.assert_array_equal(positions, places)
         np.testing.assert_array_equal(labels, same)
         np.testing.assert_array_equal(images, augmented(config, untouched, places))
@@ -80,7 +76,4 @@ def test_packed_data_is_augmented_alike(sample: SampleData, tmp_path: Path, kind
 
 def test_test_data_is_not_augmented(sample: SampleData, tmp_path: Path) -> None:
     config = config_of(sample, tmp_path, augment=STEPS)
-    for (images, _), (plain, _) in zip(
-        build_dataset(config, "test"), build_dataset(with_steps(config, []), "test"), strict=True
-    ):
-        np.testing.assert_array_equal(images, plain)
+    assert_same(batches(config, "test"), batches(with_steps(config, []), "test"))

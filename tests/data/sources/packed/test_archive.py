@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from tests.support.archives import class_tars, tar_bytes, tree, write_zip
+from tests.support.batches import assert_same, batches
 from tests.support.routes import CLASSES, SMALL, Sample, as_xml, samples, write_files
 from tests.support.targets import annotation
 from tests.support.trees import write_below
-from tfpipe import World, build_dataset
+from tfpipe import World
 from tfpipe.config import make_config
 from tfpipe.data.sources.packed import archive as module
 from tfpipe.data.sources.packed import archive_boxes
@@ -86,10 +87,7 @@ def test_samples_are_those_of_loose_files(tmp_path: Path, form: str) -> None:
     archives = config_of(path, source, crop="full")
     world = World(rank=1, size=2)
     for split, count in (("train", 4), ("test", 1)):
-        own, other = (build_dataset(one, split, world).take(count) for one in (archives, files))
-        for (images, labels), (expected, wanted) in zip(own, other, strict=True):
-            assert np.array_equal(images, expected) and np.array_equal(labels, wanted)
-        assert list(own), "there is a batch"
+        assert_same(*(batches(one, split, count, world) for one in (archives, files)))
 
 
 @pytest.mark.parametrize("form", ["stored zip64", "deflated zip"])
@@ -143,10 +141,7 @@ def test_boxes_next_to_the_archive_are_those_of_loose_files(tmp_path: Path, form
     files = make_config({"data": {**SMALL, **lists, "layout": {"images": "images", "annotations": "xmls"}}})
     archives, world = config_of(tmp_path, test_crop="boxes", **keys), World(rank=1, size=2)
     for split in folders:
-        own, other = (list(build_dataset(one, split, world).take(4)) for one in (archives, files))
-        assert own and len(own) == len(other)
-        for (images, labels), (expected, wanted) in zip(own, other, strict=True):
-            assert np.array_equal(images, expected) and np.array_equal(labels, wanted)
+        assert_same(*(batches(one, split, 4, world) for one in (archives, files)))
 
 
 def test_a_file_of_boxes_is_read_once_and_again_after_a_change(
