@@ -21,23 +21,7 @@ from tfpipe.prepare.index_rows import Images, RawAnnotations, tabulate
 TOGETHER, SIDE = 128, 300
 CLASSES = ("n02017213", "a b")
 # Between two tags, in a number's place.
-ODD = [
-    "1e999",
-    "-1e39",
-    "1e38",
-    "1e9",
-    "-1e9",
-    "1e-45",
-    "0",
-    "-0.0",
-    "1e0",
-    "12.0",
-    "+.5",
-    "9" * 40,
-    "nan",
-    "inf",
-    "0x1",
-]
+ODD = [*"1e999 -1e39 1e38 1e9 -1e9 1e-45 0 -0.0 1e0 12.0 +.5".split(), "9" * 40, "nan", "inf", "0x1"]
 NUMBER = re.compile(r">\s*[-\d.]+\s*<")
 _PARSE = tf.function(
     lambda texts, paths, labels, sizes: target_parser(CLASSES)(

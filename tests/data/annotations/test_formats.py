@@ -5,6 +5,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.support.batches import elements
 from tests.support.routes import ANNOTATIONS, CLASSES, HEIGHT, SMALL, WIDTH, samples, write_files
@@ -72,13 +73,5 @@ def test_crops_and_boxes_are_the_same_in_every_format(root: Path, keys: dict, tm
             assert build_index(config.data, "train", World(), 1).odd["no object"] == 1
         found.append(list(elements(build_dataset(config).take(6))))
     for others in found[1:]:
-        for one, other in zip(*map(flat, (found[0], others)), strict=True):
+        for one, other in zip(*map(tf.nest.flatten, (found[0], others)), strict=True):
             assert np.array_equal(one, other)
-
-
-def flat(batches: list) -> list[np.ndarray]:
-    """The arrays of batches, also those in tuples and dicts."""
-    if isinstance(batches, np.ndarray | np.generic):
-        return [np.asarray(batches)]
-    parts = batches.values() if isinstance(batches, dict) else batches
-    return [array for part in parts for array in flat(part)]

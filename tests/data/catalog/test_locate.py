@@ -16,19 +16,7 @@ from tfpipe.data.order.stream import SampleRef
 from tfpipe.util.made_from import MadeFrom
 from tfpipe.util.resources import private_memory
 
-NAMES = [
-    "a.jpg",
-    "b",
-    "c.d.e.JPEG",
-    ".f",
-    "g.",
-    "..h",
-    "日本.jpg",
-    "é.ü.jpeg",
-    "with space.JPG",
-    "a\\1.jpg",
-    "100%.jpg",
-]
+NAMES = [*"a.jpg b c.d.e.JPEG .f g. ..h 日本.jpg é.ü.jpeg".split(), "with space.JPG", "a\\1.jpg", "100%.jpg"]
 PLACES = ["/JPEGImages/", "/d/VOC 2012/JPEGImages/", "/d.e/JPEGImages/v1.2/", "/ö/JPEGImages/x//"]
 
 
@@ -36,14 +24,7 @@ def catalog_of(paths: list[str]) -> Catalog:
     files = FileList.of(paths)
     count = np.arange(len(paths))
     folders = annotation_folders(files, LAYOUTS["voc"])
-    return Catalog(
-        "train",
-        files,
-        folders,
-        count % 3 > 0,
-        (count % 5).astype(np.int32),
-        tuple("abcde"),
-    )
+    return Catalog("train", files, folders, count % 3 > 0, (count % 5).astype(np.int32), tuple("abcde"))
 
 
 @pytest.fixture(scope="module")
