@@ -9,16 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.support.annotations import read_annotation
-from tests.support.targets import (
-    BOX,
-    LABEL,
-    WHOLE,
-    XMLS,
-    annotation,
-    catalog_of,
-    targets_of,
-    write_xmls,
-)
+from tests.support.targets import BOX, LABEL, WHOLE, XMLS, annotation, catalog_of, targets_of, write_xmls
 from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.catalog.boxes import with_boxes
 from tfpipe.data.catalog.layout import LocalFiles
