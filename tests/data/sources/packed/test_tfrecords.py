@@ -96,9 +96,11 @@ def records(as_slim: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def load(sample: SampleData, tmp_path: Path, records: Path) -> Callable[..., Split]:
     """Loads a split of the TFRecords."""
-    return lambda split="train", **how: load_split(
-        config_of(sample, tmp_path, "tfrecord", records, **how).data, split, World()
-    )
+
+    def load_records(split: str = "train", **how: object) -> Split:
+        return load_split(config_of(sample, tmp_path, "tfrecord", records, **how).data, split, World())
+
+    return load_records
 
 
 @pytest.mark.parametrize(
