@@ -88,8 +88,7 @@ def _compare(readable: list[tuple[str, Objects]], label: int) -> int:
     texts, count = [text for text, _ in readable], len(readable)
     content = RawAnnotations()
     for _, found in readable:
-        content.add_header(Header(SIDE, SIDE, 3, "JPEG"))
-        content.add_objects(found)
+        content.add(Header(SIDE, SIDE, 3, "JPEG"), found)
     images = Images(["x"] * count, ["x"] * count, np.full(count, label, np.int32))
     indexed = tabulate(images, content, {name: number for number, name in enumerate(CLASSES)})["boxes"].to_pylist()
     trained = _targets(texts, label)

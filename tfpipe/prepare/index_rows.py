@@ -43,12 +43,9 @@ class RawAnnotations:
         self.sizes: list[float] = []  # height and width of each image as its annotation states them; 0 if not stated
         self.stamps: list[int | None] = []  # values of index.STAMPS for each image; empty if they are not wanted
 
-    def add_header(self, header: Header) -> None:
-        """Appends the next image's header."""
+    def add(self, header: Header, objects: Objects) -> None:
+        """Appends the next image's header and annotation: NOTHING if it has none."""
         self.headers += header
-
-    def add_objects(self, objects: Objects) -> None:
-        """Appends the next image's annotation: NOTHING if it has none."""
         self.names += objects.names
         self.edges += objects.edges
         self.counts.append(len(objects.names))
@@ -69,15 +66,13 @@ def read_rows(images: Images, classes: dict[str, int]) -> IndexRows:
     content, errors = RawAnnotations(), []
     for path, annotation in zip(images.paths, images.annotations, strict=True):
         try:
-            header = read_header(path, content.stamps).turned(images.turn)
-            content.add_header(header)
+            header, xml = read_header(path, content.stamps).turned(images.turn), NOTHING
             if annotation:
                 xml = parse_annotation(read_whole(annotation, content.stamps), annotation, images.form, len(classes))
                 check_turned(xml.size, header[:2], annotation, header.orientation > 4)
-                content.add_objects(xml)
             else:
-                content.add_objects(NOTHING)
                 content.stamps += [None, None]
+            content.add(header, xml)
         except (OSError, ValueError) as error:
             errors.append(str(error))
     return IndexRows(None, errors) if errors else IndexRows(tabulate(images, content, classes), [])
@@ -95,12 +90,11 @@ def _fetch_rows(images: Images, remote: Remote, classes: dict[str, int]) -> Inde
     for path, header, annotation, text in zip(images.paths, headers, images.annotations, texts, strict=True):
         try:
             header = (header or pillow_header(BytesIO(_check_fetched(next(contents))), path)).turned(images.turn)
-            content.add_header(header)
             xml = NOTHING
             if text is not None:
                 xml = parse_annotation(_check_fetched(text), annotation, images.form, len(classes))
                 check_turned(xml.size, header[:2], annotation, header.orientation > 4)
-            content.add_objects(xml)
+            content.add(header, xml)
         except (FetchError, OSError, ValueError) as error:
             errors.append(str(error))
     if errors:

@@ -89,8 +89,7 @@ def look(chunk: Chunk, classes: dict[str, int], most_pixels: int) -> list[Findin
     images = images._replace(annotations=["" if no else xml for xml, no in zip(images.annotations, gone, strict=True)])
     rows = RawAnnotations()
     for (_, header), note in zip(pictures, notes, strict=True):
-        rows.add_header(header or Header(1, 1, 3, "JPEG"))
-        rows.add_objects(note.objects)
+        rows.add(header or Header(1, 1, 3, "JPEG"), note.objects)
     odd = tabulate(images, rows, classes)["odd"].to_pylist()
     seen = [_merge_findings(*parts) for parts in zip(pictures, notes, odd, strict=True)]
     if chunk.stated is None:
