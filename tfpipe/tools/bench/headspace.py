@@ -57,17 +57,9 @@ class Headspace(NamedTuple):
 
 def headspace(training: Sequence[Segment], replay: Sequence[Segment], batch_size: int) -> Headspace:
     """Computes the headspace from the segments of both, turn by turn; a step has `batch_size` crops."""
-
-    def step_ms(segment: Segment) -> float:
-        return 1e3 * batch_size / segment.crops_per_second
-
-    pairs = zip(training, replay, strict=True)
-    return Headspace(
-        spread([step_ms(segment) for segment in training]),
-        spread([step_ms(segment) for segment in replay]),
-        spread([1 - step_ms(b) / step_ms(a) for a, b in pairs]),
-        spread_of(training, "wait_share"),
-    )
+    step_ms, replay_ms = ([1e3 * batch_size / each.crops_per_second for each in part] for part in (training, replay))
+    shares = [1 - replayed / fed for fed, replayed in zip(step_ms, replay_ms, strict=True)]
+    return Headspace(spread(step_ms), spread(replay_ms), spread(shares), spread_of(training, "wait_share"))
 
 
 def feeds(config: Config, pipelines: Pipelines, step: Work | None = None) -> dict[str, Callable[[float], Segment]]:
