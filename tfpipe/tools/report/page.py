@@ -108,7 +108,7 @@ def page_of(run: Run) -> dict[str, Any]:
         "batches": batches,
         "timeline": timeline(batches),
         "traced": [trace.recording.rank for trace in traces],
-        "stages": stage_rows(run),
+        "stages": list(stage_rows(run)),
         "uses": uses(run),
         "events": [(event["when"], event["kind"], event["step"], _about(event)) for event in events],
         "picture": picture,
@@ -259,29 +259,19 @@ def _by_rank(intervals: Sequence[tuple[int, Mapping[str, Any]]], key: str) -> li
     return figures.chosen_ranks(even) if len(complete) > figures.RANKS else complete
 
 
-def stage_rows(run: Run) -> list[StageRow]:
-    """Returns the stages of the trace with what each takes and may take; of the intervals, if there is no trace."""
+def stage_rows(run: Run) -> Iterator[StageRow]:
+    """Yields the stages of the trace with what each takes and may take; of the intervals, if there is no trace."""
     if run.trace is not None:
-        seconds = run.trace.seconds
-        return [
-            StageRow(
-                stage.name,
-                stage.calls,
-                run.trace.us_per_image(stage),
-                stage.busy_s / seconds,
-                run.at_once.get(stage.name),
-                "in Python, one thread at a time" if stage.by_python else "",
-            )
-            for stage in run.trace.stages
-        ]
-    if not run.intervals:
-        return []
-    rows, calls, busy_ms = list[StageRow](), run.sum_stages(), run.sum_stages("busy_ms")
-    seconds, images = run.total("seconds"), run.total("images")
-    for name, limit in run.at_once.items():
-        busy_s = 1e-3 * busy_ms[name]
-        rows.append(StageRow(name, calls[name], 1e6 * busy_s / images if images else None, busy_s / seconds, limit))
-    return rows
+        for stage in run.trace.stages:
+            us, limit = run.trace.us_per_image(stage), run.at_once.get(stage.name)
+            note = "in Python, one thread at a time" if stage.by_python else ""
+            yield StageRow(stage.name, stage.calls, us, stage.busy_s / run.trace.seconds, limit, note)
+    elif run.intervals:
+        calls, busy_ms = run.sum_stages(), run.sum_stages("busy_ms")
+        seconds, images = run.total("seconds"), run.total("images")
+        for name, limit in run.at_once.items():
+            busy_s = 1e-3 * busy_ms[name]
+            yield StageRow(name, calls[name], 1e6 * busy_s / images if images else None, busy_s / seconds, limit)
 
 
 def sample_pictures(config_path: Path) -> tuple[str, str]:
