@@ -51,10 +51,7 @@ REMEDIES = {
 }
 # Of a part of a step besides input and model: its headline, and what to change.
 PART_VERDICTS: dict[Kind, tuple[str, str]] = {
-    "transfer": (
-        "TRANSFER-BOUND: the copy of the batches to the device",
-        'data.dtype "uint8", and the conversion to floats in the model, on its device',
-    ),
+    "transfer": ("TRANSFER-BOUND: the copy of the batches to the device", REMEDIES["finish"]),
     "reduce": (
         "ALLREDUCE-BOUND: the allreduce",
         'a larger data.batch_size, training.compression "fp16", or other training.collectives, if ranks are alike',
