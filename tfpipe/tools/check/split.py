@@ -26,8 +26,8 @@ from tfpipe.data.catalog.labels import Labels, find_labels
 from tfpipe.data.catalog.layout import annotation_folders, existing, find_layout, mask_paths
 from tfpipe.data.catalog.load import classes_of, reads_boxes
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import header_of
+from tfpipe.data.sources.catalogs import images_catalog
 from tfpipe.data.sources.files import Files, FileSplit, kind_of, storage_of
 from tfpipe.data.sources.registry import open_source
 from tfpipe.data.sources.remote.source import UrlSplit
@@ -187,9 +187,7 @@ def _list_target(config: DataConfig, split: str, world: World) -> CheckTarget:
     entries = load_list(config, split, world)
     paths, classes = entries.paths, classes_of(config, split, entries, world)
     labels = find_labels(paths, classes, config, config.label_file_for(split), entries.folder_classes)
-    none = np.zeros(len(paths), bool)
-    folders = [""] * len(paths.folders)
-    catalog = Catalog(split, paths, folders, none, labels.numbers, classes, ledger=entries.ledger)
+    catalog = replace(images_catalog(split, paths, labels.numbers, classes), ledger=entries.ledger)
     reads, box_file, table = reads_boxes(config, split, paths), config.box_file_for(split), None
     if reads and box_file is not None:
         table = world.from_rank0(lambda: read_box_table(box_file, paths, labels.numbers, classes))
