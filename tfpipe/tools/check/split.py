@@ -74,7 +74,10 @@ def check(config: DataConfig, splits: Sequence[str], world: World, processes: in
     source.check_use("check")
     if isinstance(source, Files):
         for split in splits:
-            _single_list(config, split)
+            filelist = config.train_filelist if split == "train" else config.test_filelist
+            if not isinstance(filelist, Path):
+                why = "is not set" if filelist is None else "is several; check them one at a time, with --set"
+                raise ConfigError(f"no {split} list to check: data.{split}_filelist {why}")
     results = [_check_split(_target_of(source, split, world), processes) for split in splits]
     other_paths = [_other_paths(source, result, results, world) for result in results]
     if world.rank > 0:
@@ -89,14 +92,6 @@ def check(config: DataConfig, splits: Sequence[str], world: World, processes: in
         both = np.isin(first, second) & _known_digests(first), np.isin(second, first) & _known_digests(second)
         results = [_with_code(result, mask, "contents in both") for result, mask in zip(results, both, strict=True)]
     return results
-
-
-def _single_list(config: DataConfig, split: str) -> Path:
-    filelist = config.train_filelist if split == "train" else config.test_filelist
-    if not isinstance(filelist, Path):
-        why = "is not set" if filelist is None else "is several; check them one at a time, with --set"
-        raise ConfigError(f"no {split} list to check: data.{split}_filelist {why}")
-    return filelist
 
 
 def _other_paths(source: BaseSource, checked: CheckResult, results: list[CheckResult], world: World) -> FileList | None:
@@ -183,7 +178,6 @@ def _target_of(source: BaseSource, name: str, world: World) -> CheckTarget:
 
 def _list_target(config: DataConfig, split: str, world: World) -> CheckTarget:
     """Builds the catalog like catalog.load_listed, but without an index, and even if labels are unknown classes."""
-    filelist = _single_list(config, split)
     entries = load_list(config, split, world)
     paths, classes = entries.paths, classes_of(config, split, entries, world)
     labels = find_labels(paths, classes, config, config.label_file_for(split), entries.folder_classes)
@@ -199,7 +193,7 @@ def _list_target(config: DataConfig, split: str, world: World) -> CheckTarget:
         catalog = replace(catalog, annotation_folders=folders, annotated=annotated, annotation_format=layout.format)
     if config.targets.kind == "mask":
         catalog = replace(catalog, masks=mask_paths(paths, config.targets.masks))
-    return CheckTarget(str(filelist), kind_of(paths)(config, catalog, world), reads, labels, table)
+    return CheckTarget(str(config.filelist_for(split)), kind_of(paths)(config, catalog, world), reads, labels, table)
 
 
 def _chunks(subject: CheckTarget, chunks: Sequence[range]) -> Iterator[Chunk]:
