@@ -55,11 +55,9 @@ class Run:
 
         NaN if there are neither.
         """
-        if not self.has_figures:
-            return math.nan
-        if self.trace is not None and not self.intervals:
-            return self.trace.wait_fraction
-        return self.mean("input_wait_fraction")
+        if self.intervals:
+            return self.mean("input_wait_fraction")
+        return math.nan if self.trace is None else self.trace.wait_fraction
 
     @property
     def has_figures(self) -> bool:
