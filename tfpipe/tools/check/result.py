@@ -61,8 +61,6 @@ KINDS = {
     **{code: Kind("handled", meaning) for code, meaning in ODD.items()},
 }
 CODES = tuple(KINDS)
-# Codes of a file that cannot be read or decoded.
-UNUSABLE = ("missing", "unreadable", "empty", "no image", "truncated", "undecodable")
 # Handled, and yet a reason for `check --strict` to fail: labels or places that may be meant otherwise.
 STRICT = ("class unknown", "class differs", "size differs")
 STOPS = tuple(code for code in CODES if KINDS[code].harm == "stops")
