@@ -102,7 +102,6 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
             f"the {boxed[0]} data has boxes and the other is a folder without XMLs, which no one config reads from "
             "the copies: stage them one at a time, with --split train and --split test"
         )
-
     overrides = _overrides(config, plans, out)
 
     def copy() -> Copies:
@@ -159,7 +158,7 @@ def _copy(plan: StagePlan, staging: Staging) -> Copies:
     """Copies the files of a plan; raises ConfigError if those that are missing do not fit."""
     copier, data = Copier(plan.split, staging.scratch), f"{plan.split.catalog.split} data"
     missing = [file.source for file in plan.files(staging.out) if not os.path.exists(file.target)]
-    sampled = [missing[number] for number in evenly_spaced(len(missing), SAMPLED)] if missing else []
+    sampled = [missing[number] for number in evenly_spaced(len(missing), SAMPLED)]
     sizes = [each.size for each in copier.stamps(sampled) if isinstance(each, Stamp) and each.size is not None]
     if sizes:
         staging.check_room(
