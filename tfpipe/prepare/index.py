@@ -81,7 +81,7 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     source = box_file or find_layout(config.layout, catalog.paths)
     key = index_fingerprint(catalog.paths, catalog.classes, catalog.labels, source, config.turn)
     target = index_path(config, config.filelist_for(split))
-    summary = IndexParts(loaded, target, key[:16], CHUNK, processes, key, table).run()
+    summary = IndexParts(loaded, target, key, CHUNK, processes, table).run()
     # Leaves the files that every rank of a training maps (catalog/table.py); what it would log has been logged.
     with without_log():
         load_split(config.model_copy(update={"annotations": "index"}), split, world)
@@ -108,7 +108,6 @@ def check_indexed(config: DataConfig, split: str, world: World) -> None:
 class IndexParts(ImageParts[IndexSummary]):
     """The parts of an index."""
 
-    fingerprint: str  # of the index, the whole of `key`
     boxes: BoxTable | None
 
     name, task = "index", "building this index"
@@ -132,7 +131,7 @@ class IndexParts(ImageParts[IndexSummary]):
     def merge(self, paths: list[Path]) -> IndexSummary:
         images = annotated = boxes = 0
         odd: Counter[str] = Counter()
-        schema = SCHEMA.with_metadata({FINGERPRINT: self.fingerprint})
+        schema = SCHEMA.with_metadata({FINGERPRINT: self.key})
         together = max(1, ROW_GROUP // parts.PART)
         # Dictionary encoding, the default, makes the file larger and half as fast to read: zstd finds the repetitions.
         options = {"compression": "zstd", "use_dictionary": False}

@@ -72,7 +72,7 @@ class ImageParts(ABC, Generic[R]):
 
     split: Split
     target: Path
-    key: str  # fingerprint of everything that the parts are made from, in their folder's name
+    key: str  # fingerprint of everything that the parts are made from; its beginning is in their folder's name
     chunk: int  # images that a process or thread reads at a time
     processes: int | None  # or threads, of this rank; None for one per CPU that it may use
 
@@ -107,7 +107,7 @@ class ImageParts(ABC, Generic[R]):
 
     @property
     def _folder(self) -> Path:
-        return self.target.with_name(f"{self.target.name}.{self.key}{PARTS_SUFFIX}")
+        return self.target.with_name(f"{self.target.name}.{self.key[:16]}{PARTS_SUFFIX}")
 
     @property
     def _parts(self) -> list[range]:
