@@ -245,8 +245,7 @@ def uses(run: Run) -> list[Use]:
             continue
         top, busy = max(stages, key=lambda stage: stage.busy_s), all_s / total_s
         if by_python:
-            calls = f"on average {busy:.2f} calls under way"
-            because = f"{top.name} calls Python, which runs one thread at a time: {calls}"
+            because = f"{top.name} calls Python, which runs one thread at a time: on average {busy:.2f} calls under way"
             result.append(Use("python", top.name, busy, because))
         else:
             kinds: dict[str, Kind] = {"parse": "xml", "transform": "transform"}

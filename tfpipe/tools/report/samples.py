@@ -178,7 +178,6 @@ def write_batches(runs: Sequence[Ranks], path: Path) -> None:
     rows = sorted(unordered, key=lambda row: (row.batch, row.rank))
     with writing(path), atomic_write(path) as partial:
         if path.suffix == PARQUET:
-            import pyarrow
             import pyarrow.parquet
 
             pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row._asdict() for row in rows]), partial)
