@@ -52,10 +52,10 @@ class Findings(NamedTuple):
     """The findings on one image, as far as possible without TensorFlow."""
 
     codes: set[str]  # keys of result.KINDS
-    reason: str  # reason that training would stop; "" if it would not
-    digest: bytes  # digest of its contents; NO_DIGEST if it has none
-    size: int  # size of the image file in bytes
-    damage: str  # what is wrong with its data, "" if nothing; TensorFlow then decides whether it can decode the image
+    reason: str = ""  # reason that training would stop; "" if it would not
+    digest: bytes = NO_DIGEST  # digest of its contents; NO_DIGEST if it has none
+    size: int = 0  # size of the image file in bytes
+    damage: str = ""  # what is wrong with its data, "" if nothing; TensorFlow then decides whether it can decode it
 
 
 class Note(NamedTuple):
@@ -119,15 +119,14 @@ def _merge_findings(picture: tuple[Findings, Header | None], note: Note, odd: li
 
 
 def _picture(contents: Outcome, path: str, most_pixels: int, turn: bool) -> tuple[Findings, Header | None]:
-    nothing = Findings(set(), "", NO_DIGEST, 0, "")
     if isinstance(contents, Exception):
         gone = isinstance(contents, FileNotFoundError | NotADirectoryError) or getattr(contents, "missing", False)
         reason = getattr(contents, "strerror", None) or str(contents)
-        return nothing._replace(codes={"missing" if gone else "unreadable"}, reason=reason), None
+        return Findings({"missing" if gone else "unreadable"}, reason), None
     if not contents:
-        return nothing._replace(codes={"empty"}, reason="the file is empty"), None
+        return Findings({"empty"}, "the file is empty"), None
     digest = hashlib.blake2b(contents, digest_size=DIGEST_BYTES).digest()
-    seen = nothing._replace(digest=digest, size=len(contents))
+    seen = Findings(set(), digest=digest, size=len(contents))
     try:
         header = header_of(contents, path).turned(turn)
     except (ValueError, OSError) as error:
