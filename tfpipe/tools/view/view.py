@@ -121,12 +121,9 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
 
 def _batches(config: Config, split: Split, stream: Stream) -> Iterator[tuple[Any, ...]]:
     """Yields the images and the targets of batches, without weights, from the stream's position on."""
-
-    def build(rest: Stream, _: int) -> tf.data.Dataset:
-        return build_batches(config, split.catalog.split, ALONE, rest, split)
-
+    batches = Batches(lambda rest, _: build_batches(config, split.catalog.split, ALONE, rest, split), split, stream)
     plain = split.config.views or (needs_origin(split) and config.data.transform is None)
-    for batch in Batches(build, split, stream):
+    for batch in batches:
         yield batch.data if plain else split_weights(batch.data, "tfpipe view")[:2]
 
 
