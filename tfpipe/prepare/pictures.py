@@ -111,12 +111,7 @@ def pixels(path: Path, shape: tuple[int, int, int, int]) -> Iterator[Add]:
     with path.open("wb") as file:
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
-
-        def add(picture: Picture) -> tuple[int, int]:
-            start = file.tell()
-            return start, file.write(picture.contents)
-
-        yield add
+        yield lambda picture: (file.tell(), file.write(picture.contents))
 
 
 @contextmanager
