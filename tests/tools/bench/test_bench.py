@@ -21,7 +21,7 @@ from tfpipe.tools import measure as engine
 from tfpipe.tools.bench import bench, machine
 from tfpipe.tools.bench.bench import BenchPlan, Report
 from tfpipe.tools.bench.headspace import REPLAY, TRAINING
-from tfpipe.tools.bench.machine import DecodeLimit, Machine, Memory
+from tfpipe.tools.bench.machine import DecodeLimit, Machine
 from tfpipe.tools.bench.text import as_json, render
 from tfpipe.tools.measure import Count, Pipelines, Segment, measure
 from tfpipe.tools.report.diagnosis import StageCost, Verdict, diagnose_chains
@@ -51,7 +51,7 @@ def report(chain: list[tuple[float, ...]], cpus: int = 2, **data: object) -> Rep
         stages=STAGES,
         tuned=[TunedValue("crop", "parallelism", 2.0), TunedValue("prefetch", "buffer_size", 4.0)],
         limit=DecodeLimit(images=96, skipped=0),
-        memory=Memory(before=300_000_000, after=420_000_000),
+        memory=(300_000_000, 420_000_000),
     )
 
 

@@ -25,7 +25,7 @@ from tfpipe.data.split import Split, sample_names
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.headspace import REPLAY, TRAINING, Headspace, feeds, headspace
-from tfpipe.tools.bench.machine import DecodeLimit, Machine, Memory, limit
+from tfpipe.tools.bench.machine import DecodeLimit, Machine, limit
 from tfpipe.tools.measure import LEAD_IN_S, Count, Pipelines, Segment, Spread, in_turns, measure, ratio_of, spread_of
 from tfpipe.tools.report.diagnosis import ChainFigures, StageCost
 from tfpipe.tools.report.runs import PIPELINE_FILE
@@ -81,7 +81,8 @@ class Report:
     stages: tuple[str, ...]  # names of the chains up to each stage, the complete pipeline last; () if not measured
     tuned: list[autotune.TunedValue]
     limit: DecodeLimit
-    memory: Memory
+    memory: tuple[int, int]
+    """Bytes shared with no other process: before the list was read, with TensorFlow imported, and at the end."""
 
     def spread(self, name: str, figure: str = "images_per_second") -> Spread:
         """Returns the spread of a figure, a property of `Segment`, over the segments of a measurement."""
@@ -150,7 +151,7 @@ def run(config: Config, world: World, plan: BenchPlan) -> Report:
         stages=(*(chain.name for chain in stages), PIPELINE) if stages else (),
         tuned=pipeline.tuned,
         limit=about_limit,
-        memory=Memory(before_bytes, private_memory()),
+        memory=(before_bytes, private_memory()),
     )
 
 

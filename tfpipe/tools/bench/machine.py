@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import cycle
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -49,13 +48,6 @@ def _decoder(data: DataConfig, stored: Stores) -> str:
     if stored == "images" and not data.native:
         return 'TensorFlow\'s ops; data.decoder is "graph"'
     return decoder_name()
-
-
-class Memory(NamedTuple):
-    """Bytes that this rank shares with no other process."""
-
-    before: int  # before the list was read, with TensorFlow imported
-    after: int  # after all measurements
 
 
 @dataclass(frozen=True)
