@@ -121,8 +121,8 @@ def test_a_model_without_classes_is_tested_with_a_warning(
     run_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copy(run_dir / "model.keras", tmp_path / "model.keras")
-    result = evaluate(load_config(run_dir / "config.json"), tmp_path / "model.keras", World())
-    assert result.scores.top1 == of_training(run_dir)["test_top1"] and "is not checked" in caplog.text
+    scores, *_ = evaluate(load_config(run_dir / "config.json"), tmp_path / "model.keras", World())
+    assert scores.top1 == of_training(run_dir)["test_top1"] and "is not checked" in caplog.text
 
 
 def test_a_model_of_other_shapes_is_refused(run_dir: Path, tmp_path: Path) -> None:

@@ -149,17 +149,10 @@ def read_input(path: Path) -> FileList:
     return read_filelist(path)
 
 
-class EvaluationResult(NamedTuple):
-    """Result of a test pass over all ranks."""
-
-    scores: Scores
-    confusion: Confusion
-    names: tuple[str, ...]  # class names, by number
-
-
-def evaluate(config: Config, model_path: Path, world: World) -> EvaluationResult:
+def evaluate(config: Config, model_path: Path, world: World) -> tuple[Scores, Confusion, tuple[str, ...]]:
     """Runs the test pass of a saved model over the config's test data; every rank must call.
 
+    Returns the scores and the confusion over all ranks, and the names of the classes, by number.
     Images that are left out are listed in bad_files.txt next to the model. Raises ConfigError if the model cannot be
     loaded, or was trained on other classes or images; TfpipeError if a file cannot be used.
     """
@@ -177,4 +170,4 @@ def evaluate(config: Config, model_path: Path, world: World) -> EvaluationResult
         evaluator = Evaluator(loader, loader.data.outputs, model_path.parent, count, show=world.rank == 0)
         scores = evaluator.run(model)
     assert scores is not None, "nothing stops the pass"
-    return EvaluationResult(scores, confusion.over(world), loader.data.classes)
+    return scores, confusion.over(world), loader.data.classes
