@@ -85,7 +85,6 @@ class Oddity:
 class CheckResult:
     """The result of checking a split."""
 
-    split: str
     place: str  # the filelist, or the source of the data
     is_list: bool  # True if `place` is a filelist
     by_path: bool  # True if the images' names are paths or URLs, which tell images apart
@@ -124,10 +123,10 @@ def conclusion(checked: Sequence[CheckResult]) -> str | None:
     problems = []
     for result in checked:
         for harm, effect in (("stops", "would stop training"), ("wrong", "are wrong")):
-            noun = "list" if result.is_list else "data"
+            catalog, noun = result.catalog, "list" if result.is_list else "data"
             images = int(result.having([code for code, kind in KINDS.items() if kind.harm == harm]).sum())
             if images:
-                problems.append(f"{images} of {len(result.catalog)} images of the {result.split} {noun} {effect}")
+                problems.append(f"{images} of {len(catalog)} images of the {catalog.split} {noun} {effect}")
     return "; ".join(problems) or None
 
 
@@ -135,7 +134,7 @@ def strictly(checked: Sequence[CheckResult]) -> str | None:
     """Returns what is left out of the data, or could be meant otherwise than it is used; None if nothing is."""
     problems = []
     for result in checked:
-        of_split = f"of the {result.split} data"
+        of_split = f"of the {result.catalog.split} data"
         left_out = sum(count for count, _ in result.catalog.ledger.counts.values())
         if left_out:
             problems.append(f"{counted(left_out, 'entry')} {of_split} not used")
@@ -155,7 +154,7 @@ def as_json(checked: Sequence[CheckResult]) -> dict[str, Any]:
         "clean": conclusion(checked) is None,
         "lists": [
             {
-                "split": result.split,
+                "split": result.catalog.split,
                 "filelist": result.place,
                 "images": len(result.catalog),
                 "annotated": int(result.catalog.annotated.sum()),
@@ -179,7 +178,7 @@ def _lines(checked: CheckResult) -> list[str]:
     if checked.is_list and not checked.reads_xmls:
         annotated = ", XMLs not read"
     lines = [
-        f"{checked.split}: {counted(len(catalog), 'image')} of {checked.place}{annotated}, {checked.bytes / 1e9:.3g} GB"
+        f"{catalog.split}: {counted(len(catalog), 'image')} of {checked.place}{annotated}, {checked.bytes / 1e9:.3g} GB"
     ]
     lines += _classes(checked.classes)
     lines += [f"  not used: {text}" for text in catalog.ledger.texts]

@@ -99,8 +99,8 @@ def _other_paths(source: BaseSource, checked: CheckResult, results: list[CheckRe
     if not checked.by_path:
         return None
     config = source.config
-    other = "test" if checked.split == "train" else "train"
-    paths = next((result.catalog.paths for result in results if result.split == other), None)
+    other = "test" if checked.catalog.split == "train" else "train"
+    paths = next((result.catalog.paths for result in results if result.catalog.split == other), None)
     if paths is not None or (other == "test" and not source.has_test()):
         return paths
     if not isinstance(source, Files):
@@ -131,9 +131,8 @@ def _check_split(subject: CheckTarget, processes: int | None) -> CheckResult:
         codes[where], digests[where] = packed.codes, packed.digests
         reasons |= {chunk[place]: reason for place, reason in packed.reasons.items()}
         size += packed.bytes
-    is_list = subject.labels is not None
     by_path = isinstance(split, FileSplit | UrlSplit)
-    facts = catalog.split, subject.place, is_list, by_path, catalog, size, subject.reads_xmls
+    facts = subject.place, subject.labels is not None, by_path, catalog, size, subject.reads_xmls
     checked = CheckResult(*facts, {}, codes, digests, reasons)
     return checked if world.rank > 0 else _merge_ranks(checked, subject)
 
