@@ -256,29 +256,6 @@ def test_ranks_with_13_times_the_crops_hold_nobody_up(uneven: Path, tmp_path: Pa
     assert max(position // 2 for _, position, _ in trained_by(tmp_path / "run", 1)) == 55
 
 
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        (["--resume"], "--resume needs --logdir"),
-        (["--resume", "auto"], "--resume needs --logdir"),
-        (["--resume", "-l", "none"], "to resume; --resume auto would start a new run"),
-    ],
-)
-def test_to_resume_there_must_be_a_run(
-    config: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    args: list[str],
-    said: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    before = set(tmp_path.iterdir())
-    assert main(["train", "-c", str(config), *args]) == 2
-    assert said in capsys.readouterr().err
-    assert set(tmp_path.iterdir()) == before
-
-
 def test_another_signal_ends_a_run_at_once(config: Path, tmp_path: Path) -> None:
     """The run is stuck: the list's image is a pipe that nothing is written to."""
     pipe = tmp_path / "Data/CLS-LOC/train/n01440764/stuck.JPEG"

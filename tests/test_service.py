@@ -139,8 +139,3 @@ def test_a_port_that_is_taken_is_refused(monkeypatch: pytest.MonkeyPatch, capsys
         assert main(["serve", "worker", "--port", str(port)]) == 2
     said = f"cannot serve on port {port}: Address already in use; give another --port"
     assert said in capsys.readouterr().err
-
-
-def test_there_is_no_dispatcher(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", "dispatcher"]) == 2
-    assert "list the addresses that they print in data.service" in capsys.readouterr().err

@@ -160,13 +160,15 @@ def test_no_argument_is_ignored_because_of_another(
 
 
 REFUSED = {
-    "order -c c.json --rank 2 --size 2": "--rank must be below --size",
+    "order -c c.json --rank 2 --size 2": "--rank must be below --size, received 2 of 2",
     "order -c c.json --set data.seed=-1": "data.seed: received -1",
     "train -c c.json --resume": "--resume needs --logdir",
+    "train -c c.json --resume auto": "--resume needs --logdir",
     "train -c c.json -l file/run": "argument -l/--logdir: cannot write to file/run: ",
-    "train -c c.json -l new --resume": "no checkpoint in new/checkpoints to resume",
+    "train -c c.json -l new --resume": "new/checkpoints to resume; --resume auto would start a new run",
+    "train -c c.json -l new --profile 20:10": 'FIRST:END, e.g. 10:20 for 10 to 19; received "20:10"',
     "train -c c.json -l earlier": "earlier holds an earlier run",
-    "view -c c.json -o x.xyz": 'its suffix is ".xyz"; accepted: .png',
+    "view -c c.json -o x.xyz": 'x.xyz: its suffix is ".xyz"; accepted: .png, .jpg',
     "view -c c.json -o x.png --epochs --split test": "view --epochs shows training data",
     "bench -c c.json --seconds 0": 'argument --seconds: received "0"',
     "bench -c c.json --sweep data.nothing=1,2": "data.nothing: unknown key",
@@ -182,7 +184,9 @@ REFUSED = {
     "index -c c.json --verify --processes 2": "--verify makes no use of --processes",
     "index -c c.json --split test --set data.test_filelist=null": "--split test: there is no test data",
     "report nothing": "there is no folder nothing",
-    "serve dispatcher": 'tfpipe serve runs a "worker"',
+    "serve dispatcher": 'tfpipe serve runs a "worker", received "dispatcher"; a worker includes its own dispatcher, '
+    "because a shared one would deal images out in no fixed order: start `tfpipe serve worker` on each host, and list "
+    "the addresses that they print in data.service",
     "config -c none.json": "cannot read the config none.json",
 }
 
@@ -202,6 +206,7 @@ def test_a_refusal_of_arguments_takes_no_tensorflow(sample: SampleData, tmp_path
     said = dict(zip(REFUSED, re.split(r"\n.*\|2\|set\(\)\n", done.err), strict=False))
     assert len(said) == len(REFUSED), done.err
     assert {line: message for line, message in REFUSED.items() if message not in said[line]} == {}, done.err
+    assert not (tmp_path / "new").exists() and not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(
@@ -257,11 +262,6 @@ def test_sample_and_filelist_make_what_training_needs(tmp_path: Path, tfpipe_com
     assert above.code == 2 and f"{tmp_path} holds a tree of its own, {tmp_path}/s: give that instead" in above.err
 
 
-@pytest.mark.parametrize("name", [path.name for path in sorted((ROOT / "configs").glob("*.json"))])
-def test_the_shipped_configs_are_valid(name: str) -> None:
-    tfpipe.load_config(ROOT / "configs" / name)
-
-
 def test_serial_differs_from_sample_in_nothing_but_its_parallelism() -> None:
     serial, sample = (json.loads((ROOT / f"configs/{name}.json").read_text()) for name in ("serial", "sample"))
     assert serial["data"].pop("num_parallel_readers") == 1
@@ -310,8 +310,6 @@ def test_an_order_that_is_cut_off_or_impossible(sample: SampleData, tmp_path: Pa
     command = f'"{sys.executable}" -m tfpipe order -c "{path}" | head -1; exit ${{PIPESTATUS[0]}}'
     cut_off = run("bash", "-c", command)
     assert cut_off.code == 0 and "Traceback" not in cut_off.err and len(cut_off.out.splitlines()) == 1
-    wrong = tfpipe_command("order", "-c", path, "--rank", "2", "--size", "2")
-    assert wrong.code == 2 and "--rank must be below --size, received 2 of 2" in wrong.err
     none = tfpipe_command("order", "-c", path, "--size", "97", "--rank", "96", "--set", "data.scope=shard")
     assert none.code == 2 and "data.scope" in none.err
 
@@ -354,7 +352,6 @@ def test_a_number_that_is_out_of_range_is_refused_before_anything_is_read(tfpipe
     [
         ("pack --verify d --shards 3", "--verify makes no use of --shards"),
         ("pack --verify d --set data.seed=1 --kind raw", "--verify makes no use of --set and --kind"),
-        ("index -c c.json --verify --processes 2", "--verify makes no use of --processes"),
         ("config --schema --set data.seed=1", "--schema makes no use of --set"),
         ("bench -c c.json --sweep data.seed=1,2 --profile 1:2", "--sweep makes no use of --profile"),
     ],

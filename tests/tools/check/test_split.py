@@ -104,7 +104,6 @@ def test_a_clean_list_has_code_0(sample: SampleData, tmp_path: Path, capsys: pyt
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["--split", "all", "--fix-list", "x.txt"], "--fix-list writes one list"),
         (
             ["--split", "test", "--set", "data.test_filelist=null"],
             "there is no test data; name it in data.test_filelist",
