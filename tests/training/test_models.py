@@ -69,12 +69,6 @@ def test_pixels_that_the_pipeline_has_normalised_are_the_same_inside_the_model()
     np.testing.assert_allclose(inner, pixels, atol=1e-3)
 
 
-def test_a_function_of_the_users_own_gives_the_network() -> None:
-    model = build_model(config("tests.support.models:tiny", norm="group"), 4)
-    assert model.name == "tiny" and model.output_shape == (None, 4)
-    assert model(np.zeros((2, 32, 32, 3), np.uint8)).shape == (2, 4)
-
-
 @pytest.mark.parametrize(("name", "args"), [("resnet18", {"width": 8}), ("MobileNetV2", {"alpha": 0.35})])
 def test_gray_images_are_taken_too(name: str, args: dict) -> None:
     model = build_model(config(name, channels=1, **args), 4)

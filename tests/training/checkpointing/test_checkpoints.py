@@ -162,10 +162,6 @@ def check(batch: GlobalBatch = STATE.batch, anyway: bool = False, **changes: obj
     check_contract(STATE, {**CONTRACT, **changed}, batch, anyway)
 
 
-def test_the_same_run_goes_on() -> None:
-    check()
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
