@@ -47,7 +47,8 @@ def test_importing_tfpipe_loads_nothing_heavy_and_sets_nothing() -> None:
         "heavy = {'tensorflow', 'keras', 'horovod', 'mpi4py', 'numpy', 'lxml', 'pydantic'} & set(sys.modules); "
         "assert not heavy, heavy; assert dict(os.environ) == before; "
         "import tfpipe.cli.program, tfpipe.config, tfpipe.distributed, tfpipe.data.order.permutation; "
-        "import tfpipe.data.catalog.labels; "
+        "import tfpipe.data.catalog.labels, tfpipe.prepare.index, tfpipe.training.monitor.stragglers; "
+        "import tfpipe.tools.check.split, tfpipe.tools.check.result; "  # workers and reports start none
         "assert not {'tensorflow', 'keras', 'horovod', 'mpi4py'} & set(sys.modules)"
     )
     assert run(sys.executable, "-c", code) == (0, "", "")

@@ -2,7 +2,6 @@
 
 import os
 import socket
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.commands import run
 from tests.support.flawed import FLAWS, OWN, write_tree
 from tests.support.images import picture, turned
 from tests.support.sample import SampleData
@@ -178,11 +176,6 @@ def test_a_folder_that_cannot_be_written_is_named(make: Callable[..., Config], t
     (tmp_path / "indexes").write_text("a file")
     with pytest.raises(ConfigError, match=r"cannot write .*indexes.*data\.index"):
         build_index(make().data, "train", World(), processes=1)
-
-
-def test_workers_start_no_tensorflow() -> None:
-    code = "import sys, tfpipe.prepare.index; assert 'tensorflow' not in sys.modules"
-    assert run(sys.executable, "-c", code).code == 0
 
 
 def test_the_command_says_once_what_it_found(

@@ -1,13 +1,11 @@
 """`tfpipe check`: what is odd is counted and named, the exit code says if it matters, the fixed list is clean."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.commands import run
 from tests.support.oddities import EXPECTED, TRAIN, good, write_tree
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
@@ -144,8 +142,3 @@ def test_any_number_of_processes_finds_the_same(config: Path, monkeypatch: pytes
     (parts,) = check(data, ["train"], World(), processes=2)
     assert parts.oddities == whole.oddities and (parts.digests == whole.digests).all()
     assert (parts.bytes, parts.classes) == (whole.bytes, whole.classes)
-
-
-def test_workers_start_no_tensorflow() -> None:
-    code = "import sys, tfpipe.tools.check.split, tfpipe.tools.check.result; assert 'tensorflow' not in sys.modules"
-    assert run(sys.executable, "-c", code).code == 0

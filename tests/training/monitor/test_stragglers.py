@@ -1,7 +1,5 @@
 """A straggler is found in an interval, and over a run it is always the same or not."""
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -102,10 +100,3 @@ def test_fixed_or_wandering_as_defined(found: list[int | None]) -> None:
     most = max(some.count(each) for each in some)
     assert (straggling.fixed is not None) == (most >= 2 and 4 * most >= 3 * len(some))
     assert sum(straggling.counts.values()) == len(some) and straggling.intervals == len(found)
-
-
-def test_it_needs_no_tensorflow() -> None:
-    code = (
-        "import sys, tfpipe.training.monitor.stragglers; sys.exit(not {'tensorflow', 'keras'}.isdisjoint(sys.modules))"
-    )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
