@@ -15,7 +15,18 @@ import pytest
 from PIL import Image
 
 from tests.fuzz.sanitized import build_harness, write_corpus
-from tests.support.core import ARGUMENT, DAMAGED, KERNELS, REFUSED, Core, generated_jpeg, reference, window_of
+from tests.support.core import (
+    ARGUMENT,
+    DAMAGED,
+    KERNELS,
+    REFUSED,
+    Core,
+    check_damage,
+    check_pixels,
+    generated_jpeg,
+    reference,
+    window_of,
+)
 from tests.support.decoding import decode_image
 from tests.support.examples import examples
 from tests.support.images import bilinear, encoded, inks_of, of_jfif_2, picture, sampled
@@ -26,14 +37,7 @@ SIZE = (200, 120)
 def test_pixels_are_those_of_libjpeg_turbo(core: Core) -> None:
     draw = random.Random(1)
     for _ in range(examples(1000)):
-        jpeg, size = generated_jpeg(draw, draw.choice((120,) * 24 + (900,)))
-        channels = draw.choice((3, 3, 1))
-        expected = reference(jpeg, channels)
-        assert (core.whole(jpeg, size, channels) == expected).all()
-        window = top, left, height, width = window_of(draw, size)
-        plain, mirrored = core.crops(jpeg, size, [window] * 2, (height, width), channels, [False, True])
-        expected = expected[top : top + height, left : left + width]
-        assert (plain == expected).all() and (mirrored == expected[:, ::-1]).all()
+        check_pixels(core, *generated_jpeg(draw, draw.choice((120,) * 24 + (900,))), draw)
 
 
 def test_inks_become_the_colours_that_tensorflow_makes_of_them(library: Path) -> None:
@@ -67,18 +71,6 @@ def test_crops_are_interpolated_within_one_level(core: Core) -> None:
             expected = np.rint(bilinear(window.astype(float), target)).reshape(crop.shape)
             mirrored = expected[:, ::-1] if flip else expected
             assert abs(crop.astype(int) - mirrored).max() <= 1
-
-
-def test_both_kinds_of_instructions_give_the_same_crops(library: Path) -> None:
-    draw, core = random.Random(4), Core(library)
-    for _ in range(examples(300)):
-        jpeg, size = generated_jpeg(draw)
-        windows, target = [window_of(draw, size) for _ in range(3)], (draw.randint(1, 90), draw.randint(1, 90))
-        crops = []
-        for level in (0, 1):
-            core.library.tfpipe_use_simd(level)
-            crops.append(core.crops(jpeg, size, windows, target, 3, [True, False, True]))
-        assert (crops[0] == crops[1]).all()
 
 
 def test_crops_of_several_sizes_are_those_of_calls_of_one_size(library: Path) -> None:
@@ -183,18 +175,7 @@ def test_a_file_that_is_cut_off_is_noticed_wherever_the_window_is(core: Core, op
 
 @pytest.mark.parametrize("options", [{}, {"restart_marker_rows": 1}, {"restart_marker_blocks": 3}], ids=str)
 def test_damage_is_noticed_if_libjpeg_turbo_does(core: Core, options: dict) -> None:
-    """Bytes of the coded data are changed, left out and put in: the core has what libjpeg-turbo has, or refuses."""
-    jpeg = encoded(picture(60, 80), **options)
-    start, draw, accepted = jpeg.index(b"\xff\xda") + 14, random.Random(5), 0
-    for _ in range(examples(1000)):
-        at = draw.randrange(start, len(jpeg) - 2)
-        piece = bytes([draw.randrange(256)]) * draw.randint(0, 2)
-        changed = jpeg[:at] + piece + jpeg[at + draw.randint(0, 2) :]
-        pixels = core.whole(changed, (60, 80))
-        if not isinstance(pixels, int):
-            assert (pixels == reference(changed)).all()
-            accepted += 1
-    assert accepted
+    check_damage(core, encoded(picture(60, 80), **options), (60, 80), random.Random(5))
 
 
 @pytest.mark.parametrize("options", [{"restart_marker_rows": 1}, {"restart_marker_blocks": 11}], ids=str)

@@ -76,12 +76,6 @@ def forged(draw: random.Random, jpeg: bytes) -> bytes:
     return bytes(changed)
 
 
-def store(jpeg: bytes) -> bytes:
-    """Returns a JPEG's coefficients, b"" if it is refused."""
-    library = core()
-    return library.store(jpeg)
-
-
 def calls(function: str) -> Iterator[Call]:
     """Yields calls of a function without end: random ones, always the same."""
     draw = random.Random(function)
@@ -93,7 +87,7 @@ def calls(function: str) -> Iterator[Call]:
             if draw.random() < 0.3:
                 jpeg = forged(draw, jpeg)
             if draw.random() < 0.3:
-                jpeg = store(jpeg) or jpeg
+                jpeg = core().store(jpeg) or jpeg  # coefficients, unless it is refused
             yield cropped(draw, function, jpeg, size, channels)
         elif function == "resize":
             yield cropped(draw, function, pixels.tobytes(), size, channels)

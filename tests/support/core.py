@@ -17,6 +17,7 @@ import numpy as np
 import simplejpeg
 from PIL import Image, ImageFile
 
+from tests.support.examples import examples
 from tests.support.warm import ADDRESS
 from tfpipe import native
 
@@ -247,6 +248,31 @@ class Core:
         crop = memory[guard:-guard].reshape(pixels.shape)
         assert not status or (crop == pixels).all()
         return status or crop
+
+
+def check_pixels(core: Core, jpeg: bytes, size: tuple[int, int], draw: random.Random) -> None:
+    """Compares the whole image, and a window of it, mirrored too, with libjpeg-turbo's pixels."""
+    channels = draw.choice((3, 3, 1))
+    expected = reference(jpeg, channels)
+    assert (core.whole(jpeg, size, channels) == expected).all()
+    window = top, left, height, width = window_of(draw, size)
+    plain, mirrored = core.crops(jpeg, size, [window] * 2, (height, width), channels, [False, True])
+    expected = expected[top : top + height, left : left + width]
+    assert (plain == expected).all() and (mirrored == expected[:, ::-1]).all()
+
+
+def check_damage(core: Core, jpeg: bytes, size: tuple[int, int], draw: random.Random) -> None:
+    """Changes bytes of the scans, leaves some out and puts some in: the core has libjpeg-turbo's pixels, or refuses."""
+    start, accepted = jpeg.index(b"\xff\xda") + 14, 0
+    for _ in range(examples(1000)):
+        at = draw.randrange(start, len(jpeg) - 2)
+        piece = bytes([draw.randrange(256)]) * draw.randint(0, 2)
+        changed = jpeg[:at] + piece + jpeg[at + draw.randint(0, 2) :]
+        pixels = core.whole(changed, size)
+        if not isinstance(pixels, int):
+            assert (pixels == reference(changed)).all()
+            accepted += 1
+    assert accepted
 
 
 @cache
