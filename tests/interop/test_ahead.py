@@ -2,6 +2,8 @@
 
 import gc
 import hashlib
+import importlib
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +72,15 @@ def test_the_batches_before_a_failure_come_first(
 def test_arguments_about_tensorflows_batches_are_refused(framework: str, argument: str, config: Config) -> None:
     with pytest.raises(ConfigError, match=f"{argument}: only tfpipe.Loader takes it"):
         loader_of(framework, config, **{argument: True})
+
+
+@ahead
+def test_without_the_framework_it_says_what_to_install(framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (f"tfpipe.{framework}", f"tfpipe.interop.{framework}"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, framework, None)
+    with pytest.raises(ImportError, match=rf"pip install 'tfpipe\[{framework}\]'"):
+        importlib.import_module(f"tfpipe.{framework}")
 
 
 @ahead

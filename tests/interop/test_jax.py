@@ -1,7 +1,5 @@
 """Batches for JAX: the same as in tf.data, on their devices before use, and whole over devices and processes."""
 
-import importlib
-import sys
 from pathlib import Path
 
 import jax
@@ -122,11 +120,3 @@ def test_a_sharded_test_pass_needs_to_know_its_batches(sample: SampleData, tmp_p
     sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     with pytest.raises(ConfigError, match=r"only the XMLs tell how many crops each has: build an index"):
         tfpipe.jax.Loader(config, "test", sharding=sharding)
-
-
-def test_without_jax_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("tfpipe.jax", "tfpipe.interop.jax"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setitem(sys.modules, "jax", None)
-    with pytest.raises(ImportError, match=r"pip install 'tfpipe\[jax\]'"):
-        importlib.import_module("tfpipe.jax")

@@ -1,9 +1,7 @@
 """Batches for PyTorch: the same as in tf.data, in the same memory, and nothing left behind."""
 
-import importlib
 import importlib.util
 import itertools
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -241,14 +239,6 @@ def test_nothing_is_left_behind(sample: SampleData, tmp_path: Path) -> None:
     ensure_server()
     done = finish(start(*WARM, "-c", LEAVING, sample.config(tmp_path / "c.json"), **LATE))
     assert (done.code, done.out) == (0, "leaving\n"), done.err
-
-
-def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("tfpipe.torch", "tfpipe.interop.torch"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ImportError, match=r"pip install 'tfpipe\[torch\]'"):
-        importlib.import_module("tfpipe.torch")
 
 
 def test_the_example_learns(sample: SampleData, tmp_path: Path) -> None:
