@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.flaky import fail_once
 from tfpipe.util import retry
 from tfpipe.util.files import open_text, read_text, read_whole
 from tfpipe.util.retry import MAY_PASS, TRIES, may_pass, retried
@@ -55,17 +56,9 @@ def test_a_read_is_tried_again(monkeypatch: pytest.MonkeyPatch, pauses: list[flo
 
 
 @pytest.mark.parametrize("read", [read_text, lambda path: open_text(path).read()])
-def test_a_text_is_opened_again(monkeypatch: pytest.MonkeyPatch, pauses: list[float], tmp_path: Path, read) -> None:
+def test_a_text_is_opened_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, read) -> None:
     (tmp_path / "a").write_text("words")
-    failures, real = [errno.ESTALE], Path.open
-
-    def flaky(path: Path, *args: object, **kwargs: object) -> object:
-        if failures:
-            number = failures.pop(0)
-            raise OSError(number, os.strerror(number), path)
-        return real(path, *args, **kwargs)
-
-    monkeypatch.setattr(Path, "open", flaky)
+    pauses = fail_once(monkeypatch, Path, "open", errno.ESTALE)
     assert read(tmp_path / "a") == "words"
     assert pauses == [1]
 
