@@ -1,14 +1,13 @@
 """Output besides the results: log lines by rank, and no chatter but nothing else lost."""
 
 import os
-import subprocess
 import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.commands import ROOT
+from tests.support.commands import run
 from tfpipe.util.console import figure, without_chatter
 
 # Recorded from TensorFlow 2.21.
@@ -34,11 +33,6 @@ def test_a_rate_is_never_shown_as_nothing(rate: float) -> None:
     assert abs(float(figure(rate)) - rate) <= 0.051 * rate
 
 
-def python(code: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
-
-
 @pytest.mark.parametrize(
     ("rank", "debug", "expected"),
     [
@@ -49,15 +43,16 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_rank_0_informs_and_the_others_only_warn_and_say_who_they_are(rank, debug, expected):
-    done = python(
+    done = run(
+        *(sys.executable, "-c"),
         "import logging\n"
         "from tfpipe.util.console import configure_logging\n"
         f"configure_logging({rank}, {debug})\n"
         "log = logging.getLogger('tfpipe.data.somewhere')\n"
         "log.debug('debug'); log.info('info'); log.warning('warning')\n"
-        "logging.getLogger('other.library').info('not ours')\n"
+        "logging.getLogger('other.library').info('not ours')\n",
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", expected)
+    assert done == (0, "", expected)
 
 
 def test_chatter_is_dropped_and_everything_else_comes_through_in_order(capfd):
@@ -113,12 +108,13 @@ def test_no_descriptor_leaks():
 @pytest.mark.parametrize("death", ["os._exit(3)", "os.abort()", "os.kill(os.getpid(), 9)"])
 def test_the_last_words_of_a_process_that_dies_within_are_not_lost(death):
     """MPI_Init that fails says why on stderr, and ends the process without going back to Python."""
-    done = python(
+    done = run(
+        *(sys.executable, "-c"),
         "import os\n"
         "from tfpipe.util.console import without_chatter\n"
         "with without_chatter():\n"
         "    os.write(2, b'*** MPI_Init failed: the reason\\n')\n"
-        f"    {death}\n"
+        f"    {death}\n",
     )
-    assert done.returncode != 0
-    assert "the reason" in done.stderr
+    assert done.code != 0
+    assert "the reason" in done.err
