@@ -58,14 +58,6 @@ TOOLS: dict[str, tuple[Callable[[Config, Path], Any], Any, str, str, tuple[str, 
 }
 
 
-PATTERNS = {
-    "image": "data/**/*.jpg",
-    "xml": "data/**/*.xml",
-    "shard": "data/train/*",
-    "part": "out/**/*.parts/0*",
-}
-
-
 def edit(what: str, number: int, longer: bool, root: Path) -> None:
     """Changes a file in place: to another time and content, and to another size too if that is asked for."""
     pattern = {

@@ -12,7 +12,6 @@ import pytest
 
 from tests.support.commands import finish, start
 from tests.support.routes import SMALL, samples, write_tars
-from tests.support.sample import SampleData
 from tfpipe import Config, World
 from tfpipe.cli import main
 from tfpipe.config import make_config
@@ -135,10 +134,6 @@ def test_a_copy_that_is_killed_goes_on(originals: dict[str, Path], tmp_path: Pat
     assert not [name for name in os.listdir(out) if name.startswith(".partial") and not name.endswith(".lock")]
 
 
-def test_what_cannot_be_copied_says_so(sample: SampleData, originals: dict[str, Path], tmp_path: Path) -> None:
-    tars = originals["original"].parent / "tars"
-    with pytest.raises(ConfigError, match="tfpipe stage copies the files of filelists"):
-        config = make_config({"data": {"source": {"kind": "webdataset", "path": str(tars)}}})
-        stage(config.data, ["train"], tmp_path, World())
+def test_packed_data_are_not_copied_onto_themselves(originals: dict[str, Path]) -> None:
     with pytest.raises(ConfigError, match="is the folder of the packed data itself"):
         stage(config_of(originals["original"]).data, ["train"], originals["original"], World())
