@@ -107,11 +107,7 @@ def make(sample: SampleData, tmp_path: Path) -> "Callable[..., Config]":
     from tfpipe import load_config
 
     def make_config(**keys: Any) -> "Config":
-        data = {
-            "index": "indexes",
-            "classes": sorted(path.name for path in (sample.root / "Data/CLS-LOC/train").iterdir()),
-            **keys,
-        }
+        data = {"index": "indexes", "classes": sample.classes, **keys}
         return load_config(sample.config(tmp_path / "c.json", data=data))
 
     return make_config

@@ -9,6 +9,7 @@ import zlib
 from typing import NamedTuple
 
 from tests.support.images import cmyk, encoded, gigapixel, picture, png16, scans, turned, unmarked, with_alpha, ycck
+from tests.support.scans import segment
 from tests.support.xmls import bndbox, note, sides, thing
 from tfpipe.data.annotations.objects import MAX_BYTES
 from tfpipe.data.images.by_pillow import formats
@@ -47,10 +48,6 @@ def without(contents: bytes, marker: bytes) -> bytes:
         (length,) = struct.unpack(">H", contents[at + 2 : at + 4])
         contents = contents[:at] + contents[at + 2 + length :]
     return contents
-
-
-def segment(marker: int, payload: bytes) -> bytes:
-    return struct.pack(">BBH", 0xFF, marker, len(payload) + 2) + payload
 
 
 def damaged_scan() -> bytes:

@@ -126,11 +126,8 @@ class Sharded(Consumer):
         return tfpipe.jax.Loader(self.config, self.split, sharding=sharding, **self.options)
 
 
-class Lightning(Consumer):
+class Lightning(Torch):
     """Lightning's fit and validate."""
-
-    def make(self) -> tfpipe.Loader:
-        return tfpipe.torch.Loader(self.config, self.split, **self.options)
 
     def consume(self, count: int | None, failing: bool = False) -> list[int]:
         keys: list[int] = []

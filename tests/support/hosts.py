@@ -106,9 +106,6 @@ class Hosts(NamedTuple):
         """Drops all packets from and to a host, whose processes continue."""
         _in_network(self.switch, "ip", "link", "set", _port(host), "nomaster")
 
-    def mend(self, host: str) -> None:
-        _in_network(self.switch, "ip", "link", "set", _port(host), "master", "bridge")
-
 
 def missing() -> str:
     """Returns why this machine cannot have such hosts; an empty string if it can."""

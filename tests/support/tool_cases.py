@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from tests.support.archives import tree, write_zip
-from tests.support.routes import CLASSES, HEIGHT, SMALL, WIDTH, Sample, samples, write_files
+from tests.support.routes import CLASSES, HEIGHT, SMALL, WIDTH, as_txt, samples, write_files
 from tests.support.sources import write_config, write_source
 from tfpipe.cli import main
 
@@ -75,23 +75,14 @@ def _list_folder(root: Path) -> dict[str, Any]:
 def _yolo(root: Path) -> dict[str, Any]:
     for split, chosen in (("train", TRAIN), ("val", TEST)):
         for sample in chosen:
-            for folder, suffix, contents in (("images", "jpg", sample.file), ("labels", "txt", _txt(sample))):
+            boxed = sample if sample.boxes else sample._replace(boxes=[[0, 0, WIDTH, HEIGHT]])
+            for folder, suffix, contents in (("images", "jpg", sample.file), ("labels", "txt", as_txt(boxed).encode())):
                 path = root / folder / split / f"{sample.name}.{suffix}"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(contents)
     (root / "data.yaml").write_text(f"train: images/train\nval: images/val\nnames: [{', '.join(CLASSES)}]\nnc: 3\n")
     lists = {"train_filelist": str(root / "images/train"), "test_filelist": str(root / "images/val")}
     return {**lists, "layout": "yolo", "classes": str(root / "data.yaml"), "label_source": "object"}
-
-
-def _txt(sample: Sample) -> bytes:
-    number = CLASSES.index(sample.label)
-    boxes = sample.boxes or [[0, 0, WIDTH, HEIGHT]]
-    lines = [
-        f"{number} {(x1 + x2) / 2 / WIDTH} {(y1 + y2) / 2 / HEIGHT} {(x2 - x1) / WIDTH} {(y2 - y1) / HEIGHT}"
-        for x1, y1, x2, y2 in boxes
-    ]
-    return "\n".join(lines).encode()
 
 
 def _archive(root: Path) -> dict[str, Any]:
