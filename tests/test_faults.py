@@ -80,20 +80,6 @@ def test_storage_that_hangs_after_the_last_step_loses_nothing(config: Path, tree
     assert (tmp_path / "run/model.keras").exists()
 
 
-@pytest.mark.parametrize("collectives", ["horovod", "tensorflow"])
-def test_a_rank_that_is_killed_ends_the_run(config: Path, tmp_path: Path, collectives: str) -> None:
-    run_dir = tmp_path / "run"
-    ranks = Processes(tmp_path / "pids")
-    how = ("--set", f"training.collectives={collectives}")
-    process = train(2, "-c", config, "-l", run_dir, *SLOWLY, *how, **LATE, **ranks.environ)
-    wait_for(lambda: steps(run_dir) >= 3, process)
-    ranks.signal(signal.SIGKILL, 1)
-    ended = finish(process)
-    assert ended.code != 0
-    assert "signal 9" in ended.err + ended.out
-    wait_for(lambda: not ranks.running())
-
-
 def test_what_was_seen_and_what_was_left_out_is_the_whole_list(config: Path, tree: Path, tmp_path: Path) -> None:
     """Two ranks train an epoch, and one process resumes."""
     bad = images(tree)[3:40:18]

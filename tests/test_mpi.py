@@ -333,22 +333,6 @@ def test_a_mistake_in_the_config_is_said_once(sample: SampleData, tmp_path: Path
     assert done.err.count("tfpipe: error: data.num_classes is 3, but there are 8 classes") == 1
 
 
-@pytest.mark.parametrize("collectives", ["horovod", "mpi", "tensorflow"])
-def test_a_failure_on_one_rank_ends_the_job(sample: SampleData, tmp_path: Path, collectives: str) -> None:
-    """Rank 1 alone meets a file that is gone."""
-    listed = sample.train.read_text().splitlines()
-    listed[1] += ".gone"
-    (tmp_path / "list.txt").write_text("\n".join(listed))
-    data = {"train_filelist": "list.txt", "test_filelist": None, "shuffle_buffer": 0, "batch_size": 4}
-    path = sample.config(tmp_path / "c.json", data=data, training={"collectives": collectives})
-    done = train_on(2, "-c", path, "-l", tmp_path / "run")
-    assert done.code != 0
-    # A line may begin with the end of Open MPI's own text, which has no line's end.
-    said, *others = [line for line in done.err.splitlines() if "tfpipe: error:" in line]
-    assert "rank 1: cannot use" in said and ".gone" in said
-    assert all("rank 1 on host" in line and ".gone" in line for line in others), "rank 0, if mpirun is slow to end it"
-
-
 def test_a_mistake_that_only_one_rank_meets_is_said_by_it(sample: SampleData, tmp_path: Path) -> None:
     """Rank 1's config names a list that is not there, as on a node without it."""
     path = sample.config(tmp_path / "c.json")

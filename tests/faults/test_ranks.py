@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.commands import COLD, ROOT, Processes, end, finish, start, start_ranks
+from tests.support.commands import COLD, ROOT, Processes, end, finish, is_running, start, start_ranks
 from tests.support.runs import LATE, SLOWLY, steps, wait_for
 from tests.support.sample import TINY, SampleData
 from tfpipe.errors import Stopped
@@ -77,7 +77,7 @@ def dear(*cheap: str) -> list:
     return [name if name in cheap else pytest.param(name, marks=reason) for name in COLLECTIVES]
 
 
-@pytest.mark.parametrize("collectives", dear("tensorflow"))
+@pytest.mark.parametrize("collectives", dear("horovod", "tensorflow"))
 def test_a_killed_rank_is_named(config: Path, start_pair: Start, collectives: str) -> None:
     pair = start_pair(collectives, config, *SLOWLY)
     pair.signal(signal.SIGKILL)
@@ -88,9 +88,10 @@ def test_a_killed_rank_is_named(config: Path, start_pair: Start, collectives: st
     else:
         assert f"tfpipe: error: rank 0: {RANK1} has ended without a word" in first.err
         assert [rank.code for rank in second] == [-signal.SIGKILL]
+    wait_for(lambda: not any(map(is_running, pair.pids().values())))
 
 
-@pytest.mark.parametrize("collectives", dear("tensorflow"))
+@pytest.mark.parametrize("collectives", dear("horovod"))
 def test_a_file_that_one_rank_cannot_use_is_named_on_both(
     sample: SampleData, tmp_path: Path, start_pair: Start, collectives: str
 ) -> None:
