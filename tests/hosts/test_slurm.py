@@ -9,8 +9,8 @@ import pytest
 
 from tests.hosts.conftest import Lab
 from tests.hosts.slurm import Slurm, make_slurm, missing_tool
-from tests.hosts.test_training import SLOW, check_tests
-from tests.support.runs import check_epoch, steps
+from tests.hosts.test_training import SLOW
+from tests.support.runs import check_epoch, check_tests, steps
 
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
 WAIT_S = 400

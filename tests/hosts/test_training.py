@@ -4,29 +4,18 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.hosts.conftest import Lab
 from tests.support.commands import COLD, finish
 from tests.support.hosts import LOGIN
-from tests.support.runs import check_epoch, read_intervals, read_metrics, steps, trained, wait_for
-from tfpipe import World, load_config
-from tfpipe.data.catalog.boxes import with_boxes
+from tests.support.runs import check_epoch, check_tests, read_intervals, steps, trained, wait_for
 from tfpipe.data.runtime.clock import DELAY_MS
-from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import Stopped
 
 # Each read takes 60 ms on these hosts (support/hosts.py).
 SLOW = "data.parallel.read=1 data.prefetch_buffer_size=2"
-
-
-def check_tests(run_dir: Path, config: Path) -> None:
-    """Every test image and crop was counted once in each epoch."""
-    split = load_split(load_config(config).data, "test", World())
-    crops = len(with_boxes(split.catalog, split.storage, World()).boxes.images)
-    assert [(line["test_images"], line["test_crops"]) for line in read_metrics(run_dir)] == [(37, crops)] * 2
 
 
 @pytest.mark.full("starts 12 ranks on three hosts; test_mpi.py and test_resume.py have them on one")

@@ -81,6 +81,13 @@ def epoch_of(config: Path, overrides: Sequence[str] = (), epochs: int = 1, size:
     return places
 
 
+def check_tests(run_dir: Path, config: Path) -> None:
+    """Each test image and crop was counted once in both epochs."""
+    split = load_split(load_config(config).data, "test", World())
+    crops = len(with_boxes(split.catalog, split.storage, World()).boxes.images)
+    assert [(line["test_images"], line["test_crops"]) for line in read_metrics(run_dir)] == [(37, crops)] * 2
+
+
 def check_epoch(run_dir: Path, config: Path, overrides: Sequence[str] = ()) -> None:
     """Each sample of the first epoch exactly once, and none of the second twice."""
     seen = Counter((position, crop) for _, position, crop in trained(run_dir))
