@@ -10,22 +10,13 @@ import pytest
 from tests.support.blood import make_blood
 from tests.support.commands import ROOT, run, run_train
 from tests.support.runs import read_metrics
-from tests.support.sample import SampleData
+from tests.support.sample import SampleData, make_sample
 from tfpipe import World, load_config
-from tfpipe.data.catalog.filelist import write_filelist
 from tfpipe.prepare.trees import scan
-from tfpipe.tools.sample.sample import write_sample
 from tfpipe.training import loop
 
 # The real data set of configs/bccd.json, if it lies next to the repository.
 BCCD = ROOT.parent / "shared/data/bccd"
-
-
-def make_sample(root: Path, images: int, val_images: int, scale: float) -> SampleData:
-    write_sample(root / "tree", images, val_images, scale)
-    for split, found in scan(root / "tree", show=False).items():
-        write_filelist(root / f"{split}.txt", found)
-    return SampleData(root / "tree", root / "train.txt", root / "val.txt")
 
 
 @pytest.fixture(scope="module")

@@ -15,16 +15,13 @@ import pytest
 
 from tests.support.commands import ROOT, Finished, finish, run_train, start, start_ranks
 from tests.support.recorded import unpack
-from tests.support.sample import SampleData
+from tests.support.sample import SampleData, make_sample
 from tfpipe import World
 from tfpipe.cli import main
-from tfpipe.data.catalog.filelist import write_filelist
 from tfpipe.data.runtime.clock import DELAY_MS
 from tfpipe.data.runtime.tracing import Window
-from tfpipe.prepare.trees import scan
 from tfpipe.tools.report.diagnosis import diagnose_run
 from tfpipe.tools.report.runs import load_run
-from tfpipe.tools.sample.sample import write_sample
 from tfpipe.training import loop
 
 TRAIN = (sys.executable, ROOT / "train.py")
@@ -117,10 +114,7 @@ FULL = pytest.mark.full("a bottleneck of a real run: make test has recorded ones
 
 @FULL
 def test_slow_decoding_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_sample(tmp_path / "tree", images=64, val_images=8, scale=1.0)
-    for split, images in scan(tmp_path / "tree", show=False).items():
-        write_filelist(tmp_path / f"{split}.txt", images)
-    large = SampleData(tmp_path / "tree", tmp_path / "train.txt", tmp_path / "val.txt")
+    large = make_sample(tmp_path, images=64, val_images=8, scale=1.0)
     profiled(large.config(tmp_path / "c.json"), tmp_path / "run", "data.threads=1", "data.decoder=graph")
     found = report(tmp_path / "run", capsys)
     assert found["verdict"]["kind"] == "decode", found["verdict"]

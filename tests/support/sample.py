@@ -52,13 +52,13 @@ class SampleData(NamedTuple):
         return path
 
 
-def make_sample(root: Path, images: int, val_images: int) -> SampleData:
-    """Draws images of 8 classes at a fifth of the size into `root`, and writes their filelists."""
+def make_sample(root: Path, images: int, val_images: int, scale: float = 0.2) -> SampleData:
+    """Draws images of 8 classes at a share of the size into `root`, and writes their filelists."""
     from tfpipe.data.catalog.filelist import write_filelist
     from tfpipe.prepare.trees import scan
     from tfpipe.tools.sample.sample import write_sample
 
-    write_sample(root / "tree", images=images, val_images=val_images, scale=0.2)
+    write_sample(root / "tree", images=images, val_images=val_images, scale=scale)
     lists = {split: root / f"{split}.txt" for split in ("train", "val")}
     for split, paths in scan(root / "tree", show=False).items():
         write_filelist(lists[split], paths)
