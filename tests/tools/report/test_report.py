@@ -18,7 +18,7 @@ from tfpipe.data.runtime.tracing import Window
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.bench import trace as take_trace
 from tfpipe.tools.report import runs
-from tfpipe.tools.report.diagnosis import Verdict, diagnose_run, uses
+from tfpipe.tools.report.diagnosis import diagnose_run, uses
 from tfpipe.tools.report.runs import Run, load_run
 from tfpipe.tools.report.text import as_json, render
 from tfpipe.tools.report.trace import STAGES, StageTime, Step, Trace, find_trace, read_trace
@@ -72,10 +72,6 @@ def made(traced: Trace | None = None, intervals: tuple = (), **data: object) -> 
     """A run of which that is left."""
     config = DataConfig.model_validate_json(json.dumps({"train_filelist": "/train.txt", **data}))
     return Run(Path("runs/x"), config, traced, intervals, AT_ONCE)
-
-
-def diagnose(of: Run) -> Verdict:
-    return diagnose_run(of)
 
 
 NEW = ("transfer_ms", "callbacks_ms", "rest_ms", "callbacks")
@@ -146,13 +142,13 @@ SLOW = {"rank": 2, "host": "n3", "times": 2.5, "because": "input"}
     ],
 )
 def test_what_bounds_a_run_is_told(of: Run, kind: str, said: str, change: str) -> None:
-    found = diagnose(of)
+    found = diagnose_run(of)
     assert found.kind == kind, found
     assert said in found.because and change in found.advice
 
 
 def test_no_more_reads_are_advised_than_gain_anything() -> None:
-    found = diagnose(replace(made(trace(0.8, read=390.0)), at_once={"read": 200}))
+    found = diagnose_run(replace(made(trace(0.8, read=390.0)), at_once={"read": 200}))
     assert "data.parallel.read=256 if" in found.advice, found
 
 
@@ -173,14 +169,14 @@ def test_traces_are_in_the_order_of_the_ranks(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("at_once", [{"read": 64, "crop": 3}, {"gather": 3}])
 def test_calls_are_not_taken_for_threads(at_once: dict[str, int]) -> None:
-    found = diagnose(replace(made(trace(0.8, decode=3.8), (interval(0.8),)), at_once=at_once))
+    found = diagnose_run(replace(made(trace(0.8, decode=3.8), (interval(0.8),)), at_once=at_once))
     assert "decode: 1.90 of 2 pipeline threads busy" in found.because, found
 
 
 def test_a_transform_of_tensorflows_ops_gets_advice_about_itself() -> None:
     busy = trace(0.8, read=1.0, decode=0.5)
     stages = (*busy.stages, StageTime("transform", 10, 3.2, False))
-    found = diagnose(made(replace(busy, stages=stages)))
+    found = diagnose_run(made(replace(busy, stages=stages)))
     assert found.kind == "transform" and "86 % of it with transform" in found.because, found
     assert "data.transform" in found.advice and "images stored smaller" not in found.advice
 
@@ -188,7 +184,7 @@ def test_a_transform_of_tensorflows_ops_gets_advice_about_itself() -> None:
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_stage_has_advice_that_names_no_other(stage: str) -> None:
     of = replace(trace(0.8), stages=(StageTime(stage, 10, 3.9, False),))
-    advice = diagnose(made(of if stage != "read" else trace(0.8, read=120.0))).advice
+    advice = diagnose_run(made(of if stage != "read" else trace(0.8, read=120.0))).advice
     others = {"transform": "data.transform", "decode": "images stored smaller", "finish": "data.dtype"}
     assert not [other for other, word in others.items() if other != stage and word in advice], advice
 
@@ -202,7 +198,7 @@ def test_with_one_reader_the_longer_part_bounds() -> None:
 
 
 def test_how_much_faster_it_could_be_is_told() -> None:
-    assert "could run up to 5.0 times as fast" in diagnose(made(trace(0.8, read=120.0))).headline
+    assert "could run up to 5.0 times as fast" in diagnose_run(made(trace(0.8, read=120.0))).headline
 
 
 def test_a_screen_says_it_all() -> None:
@@ -345,11 +341,11 @@ def run_of(
     ],
 )
 def test_a_neighbour_is_noisy_if_the_step_does_not_wait_and_both_want_the_cpus(run: Run, kind: str) -> None:
-    assert diagnose(run).kind == kind
+    assert diagnose_run(run).kind == kind
 
 
 def test_the_evidence_is_in_cpus_and_the_advice_is_a_sweep() -> None:
-    found = diagnose(run_of())
+    found = diagnose_run(run_of())
     assert "waits 1.0 % of its time" in found.headline
     assert "97 % of 2 CPUs busy, 1.2 more threads could have run" in found.because
     assert "threads keep 1.2 CPUs" in found.because  # without those that read
