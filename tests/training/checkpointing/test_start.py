@@ -15,11 +15,6 @@ from tfpipe.training.checkpointing.checkpoints import Checkpoint, GlobalBatch, S
 from tfpipe.training.checkpointing.start import find_start, forget_after
 
 
-def loader_of(config: Config) -> Loader:
-    """The training data of one process."""
-    return Loader(config, "train", World())
-
-
 # Two epochs of 10 steps, and half of a third; a line of each kind.
 LINES = [
     *({"epoch": 1, "step": step, "interval": {}} for step in (5, 10)),
@@ -93,9 +88,9 @@ def test_each_setting_that_differs_from_the_checkpoints_is_named_when_the_run_re
     contract = contract_of(config, split)
     state = State(0, 3, 3, GlobalBatch(1, 16), Stream.start(1), contract, epoch_steps=6, settings=settings_of(config))
     write(tmp_path, Checkpoint(state, [], []), keep=1)
-    find_start(loader_of(config), tmp_path, 6, resume=True)
+    find_start(Loader(config), tmp_path, 6, resume=True)
     assert "another setting" not in caplog.text
-    find_start(loader_of(configured(**old, lr_schedule={"scale_by_ranks": True})), tmp_path, 6, resume=True)
+    find_start(Loader(configured(**old, lr_schedule={"scale_by_ranks": True})), tmp_path, 6, resume=True)
     assert "lr_schedule.scale_by_ranks, the factor: null then, 1 now" in caplog.text
     caplog.clear()
     other = configured(
@@ -104,7 +99,7 @@ def test_each_setting_that_differs_from_the_checkpoints_is_named_when_the_run_re
         model={"name": "tests.support.models:tiny", "args": {"norm": "group"}},
         training={"precision": "mixed_bfloat16", "status": 3, "checkpoint": {"keep": 5}},
     )
-    start = find_start(loader_of(other), tmp_path, 6, resume=True)
+    start = find_start(Loader(other), tmp_path, 6, resume=True)
     said = {message.partition("had: ")[2] for message in caplog.messages if "another setting" in message}
     assert said == {
         "optimizer.args.learning_rate: 0.1 then, 0.01 now",
@@ -124,7 +119,7 @@ def test_a_new_run_takes_nothing_over_from_one_that_left_no_checkpoint(sample: S
     config = load_config(sample.config(tmp_path / "c.json"))
     (tmp_path / "positions-0.csv").write_text("step,position,crop\n1,0,0\n")
     (tmp_path / "positions-1.csv").write_text("")
-    start = find_start(loader_of(config), tmp_path, 10)
+    start = find_start(Loader(config), tmp_path, 10)
     assert start.state.total_steps == 0
     assert (tmp_path / "positions-0.csv").read_text() == "step,position,crop\n"
     assert not (tmp_path / "positions-1.csv").exists()
@@ -140,6 +135,6 @@ def test_a_run_with_twice_the_crops_goes_on_from_the_same_share_of_an_epoch(
     split = load_split(config.data, "train", World())
     state = State(2, 3, 15, GlobalBatch(1, 16), Stream.start(1), contract_of(config, split), epoch_steps=6)
     write(tmp_path, Checkpoint(state, [], []), keep=1)
-    start = find_start(loader_of(config), tmp_path, fixed or 3, resume=True, anyway=True)
+    start = find_start(Loader(config), tmp_path, fixed or 3, resume=True, anyway=True)
     assert (start.state.epoch, start.state.step, start.scale) == (2, step, scale)
     assert (start.state.total_steps, start.state.epoch_steps) == (15, fixed or 3)
