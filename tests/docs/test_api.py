@@ -25,7 +25,8 @@ def test_the_examples_run(
     sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sample.config(tmp_path / "config.json")
-    (tmp_path / "train.txt").write_text("\n".join(str(sample.train.parent / line) for line in paths(sample)) + "\n")
+    lines = sample.train.read_text().splitlines()
+    (tmp_path / "train.txt").write_text("".join(f"{sample.train.parent / line}\n" for line in lines))
     (tmp_path / "flowers").symlink_to(sample.root / "Data/CLS-LOC")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
@@ -37,7 +38,3 @@ def test_the_examples_run(
     assert labels.shape == (8,)
     assert next(iter(names["crops"])).images.shape[1:] == (32, 32, 3)
     assert names["loader"].world == tfpipe.World.detect()
-
-
-def paths(sample: SampleData) -> list[str]:
-    return sample.train.read_text().splitlines()
