@@ -8,7 +8,6 @@ import re
 import signal
 import zipfile
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import keras
@@ -17,8 +16,8 @@ import pytest
 from PIL import Image
 
 from tests.support.archives import tar_bytes
-from tests.support.commands import Finished, Processes, end, finish, run_train
-from tests.support.runs import LATE, SLOWLY, check_epoch, epoch_of, read_metrics, steps, train, trained, wait_for
+from tests.support.commands import end, finish, run_train
+from tests.support.runs import check_epoch, epoch_of, interrupted, read_metrics, steps, train, trained, wait_for
 from tests.support.sample import TINY, SampleData
 from tfpipe.cli import main
 from tfpipe.errors import Stopped
@@ -33,29 +32,6 @@ def config(sample: SampleData, tmp_path: Path) -> Path:
     training = {"epochs": 2, "log_positions": True, "checkpoint": {"every_steps": 8}}
     data = {"train_filelist": "list.txt", "test_filelist": None, "batch_size": 4}
     return sample.config(tmp_path / "c.json", data=data, training=training)
-
-
-def interrupted(
-    size: int,
-    config: Path,
-    run_dir: Path,
-    after: int,
-    number: signal.Signals,
-    *args: str,
-    slowly: Sequence[str] = SLOWLY,
-) -> Finished:
-    """A slow run that gets a signal once it has trained `after` steps.
-
-    SIGKILL goes to every rank, SIGTERM to the last, and SIGUSR1 to mpirun, which passes it on.
-    """
-    ranks = Processes(config.parent / "pids")
-    process = train(size, "-c", config, "-l", run_dir, *slowly, *args, **LATE, **ranks.environ)
-    wait_for(lambda: steps(run_dir) >= after, process)
-    if number == signal.SIGUSR1:
-        process.send_signal(number)
-    else:
-        ranks.signal(number, *([] if number == signal.SIGKILL else [size - 1]))
-    return finish(process)
 
 
 @pytest.mark.parametrize(

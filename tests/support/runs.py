@@ -1,6 +1,7 @@
 """Runs of train.py: their start, their metrics, and the samples that they have trained."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.commands import ROOT, start, start_ranks
+from tests.support.commands import ROOT, Finished, Processes, finish, start, start_ranks
 from tfpipe import World, load_config
 from tfpipe.data.catalog.boxes import with_boxes
 from tfpipe.data.runtime.clock import DELAY_MS
@@ -79,6 +80,29 @@ def epoch_of(config: Path, overrides: Sequence[str] = (), epochs: int = 1, size:
         for position, item in zip(positions.tolist(), order.items(positions, World(rank, size)), strict=True):
             places.update((position, crop) for crop in range(crops[item]))
     return places
+
+
+def interrupted(
+    size: int,
+    config: Path,
+    run_dir: Path,
+    after: int,
+    number: signal.Signals,
+    *args: str,
+    slowly: Sequence[str] = SLOWLY,
+) -> Finished:
+    """A slow run that gets a signal once it has trained `after` steps.
+
+    SIGKILL goes to every rank, SIGTERM to the last, and SIGUSR1 to mpirun, which passes it on.
+    """
+    ranks = Processes(config.parent / "pids")
+    process = train(size, "-c", config, "-l", run_dir, *slowly, *args, **LATE, **ranks.environ)
+    wait_for(lambda: steps(run_dir) >= after, process)
+    if number == signal.SIGUSR1:
+        process.send_signal(number)
+    else:
+        ranks.signal(number, *([] if number == signal.SIGKILL else [size - 1]))
+    return finish(process)
 
 
 def check_tests(run_dir: Path, config: Path) -> None:

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import pytest
 
-from tests.support.commands import Finished, Processes, finish, run_train
-from tests.support.runs import LATE, SLOWLY, read_metrics, steps, train, trained, wait_for
+from tests.support.commands import run_train
+from tests.support.runs import interrupted, read_metrics, steps, trained
 from tests.support.sample import TINY, SampleData
 from tfpipe import Config, ConfigError, make_config
 from tfpipe.data.order.schedule import Schedule
@@ -18,15 +18,6 @@ from tfpipe.training.compile import build_optimizer
 from tfpipe.training.models import build_model
 
 SIZES = {"crop_image_size": [[0, 16], [1, 24]], "test_crop_image_size": [32, 32], "batch_size": [[0, 8], [1, 4]]}
-
-
-def interrupted(config: Path, run_dir: Path, after: int) -> Finished:
-    """A slow run that is told to stop once it has trained `after` steps."""
-    processes = Processes(config.parent / "pids")
-    process = train(1, "-c", config, "-l", run_dir, "--resume", "auto", *SLOWLY, **LATE, **processes.environ)
-    wait_for(lambda: steps(run_dir) >= after, process)
-    processes.signal(signal.SIGTERM, 0)
-    return finish(process)
 
 
 def test_an_interrupted_run_ends_with_the_same_weights_bit_for_bit(sample: SampleData, tmp_path: Path) -> None:
@@ -44,7 +35,7 @@ def test_an_interrupted_run_ends_with_the_same_weights_bit_for_bit(sample: Sampl
     assert "from epoch 1 on: 12 steps of 8 crops of 16x16" in done.err
     assert "from epoch 2 on: 24 steps of 4 crops of 24x24" in done.err
     for after in (4, 16):
-        stopped = interrupted(config, parts, after)
+        stopped = interrupted(1, config, parts, after, signal.SIGTERM, "--resume", "auto")
         assert stopped.code == Stopped.exit_code, stopped.err
         assert after <= steps(parts) < 36
     ended = run_train("-c", config, "-l", parts, "--resume")
