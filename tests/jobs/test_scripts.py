@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.commands import MPI_ENVIRON, ROOT, WARM, Finished, ensure_server, finish, start
+from tests.support.commands import MPI_ENVIRON, ROOT, WARM, Finished, ensure_server, finish, mpirun, start
 from tests.support.runs import LATE, read_metrics, wait_for
 from tests.support.sample import SampleData
 
@@ -131,12 +130,6 @@ def pretending(cluster: Cluster) -> Cluster:
         "SET": "training.epochs=2",
     }
     return Cluster(cluster.root, {**cluster.environ, **settings})
-
-
-def mpirun() -> str:
-    found = shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    assert found, "mpirun is not on PATH; make test installs it"
-    return found
 
 
 def trained(cluster: Cluster) -> str:

@@ -125,12 +125,16 @@ def run_train(*args: str | Path, **environ: str) -> Finished:
     return run(sys.executable, ROOT / "train.py", *args, **environ)
 
 
+def mpirun() -> str:
+    """Returns the path of mpirun, the one next to Python if there is one."""
+    path = shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert path, "mpirun is not on PATH; make test installs it"
+    return path
+
+
 def start_ranks(size: int, *command: str | Path, **environ: str) -> subprocess.Popen[str]:
     """Starts `command` on `size` ranks under mpirun."""
-    bin_dir = str(Path(sys.executable).parent)
-    mpirun = shutil.which("mpirun", path=os.pathsep.join([bin_dir, os.environ["PATH"]]))
-    assert mpirun, "mpirun is not on PATH; make test installs it"
-    return start(mpirun, "-n", str(size), *command, **MPI_ENVIRON, **environ)
+    return start(mpirun(), "-n", str(size), *command, **MPI_ENVIRON, **environ)
 
 
 def run_ranks(size: int, *command: str | Path, **environ: str) -> Finished:
