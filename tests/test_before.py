@@ -39,11 +39,6 @@ def assert_close(before: Path, config: str, *overrides: str) -> None:
             assert np.abs(pixels.astype(int) - others).max() <= 1
 
 
-def wrong(kind: str) -> str:
-    """A reminder for when a digest differs."""
-    return f"{kind}: other crops than those of d1cf701, made with {EXPECTED['made_with']}"
-
-
 @pytest.mark.parametrize("name", ["config", "alcf", *KINDS])
 def test_a_config_loads(name: str) -> None:
     data = load_config(RECORDED / f"{name}.json").data
@@ -61,7 +56,8 @@ def test_packed_data_gives_what_it_gave(before: Path, kind: str) -> None:
     for left in ("Data", "Annotations", *(other for other in KINDS if other != kind)):
         shutil.rmtree(before / left)
     seen, expected = digest(before / f"{kind}.json"), EXPECTED["digests"]
-    assert seen == (loose if kind == "original" else expected[kind]), wrong(kind)
+    wrong = f"{kind}: other crops than those of d1cf701, made with {EXPECTED['made_with']}"
+    assert seen == (loose if kind == "original" else expected[kind]), wrong
     assert (expected[kind] == expected["loose"]) == (kind != "crops")
 
 

@@ -41,6 +41,7 @@ def ran(sample: SampleData, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     write_tree(odd)
     flawed.write_tree(bad)
     (bad / "Annotations" / flawed.OWN / "fine.xml").write_text("<annotation>")
+    pack = ["pack", "-c", config, "--out", str(folder / "packed"), "--kind", "crops", "--shards", "5", "--split", "all"]
     copy = ["stage", "-c", config, "--out"]
     bench = ["bench", "-c", config, "--seconds", "0.2", "--repeats", "2", "--json", str(folder / "bench.json")]
     check = ["check", "-c", str(odd / "c.json"), "--split", "all", "--json", str(folder / "check.json")]
@@ -50,7 +51,7 @@ def ran(sample: SampleData, tmp_path_factory: pytest.TempPathFactory) -> Ran:
             # First, since it sets TensorFlow's threads.
             Scenario("bench", bench),
             # While there is no index: the ranks share the XMLs.
-            Scenario("pack", pack_crops(config, folder / "packed")),
+            Scenario("pack", pack),
             Scenario("stage-shard", [*copy, str(folder / "shard"), "--set", "data.scope=shard"]),
             Scenario("stage-global", [*copy, str(folder / "global")]),
             Scenario("check", [*check, "--processes", "1"], {"tfpipe.tools.check.split.IMAGES_PER_TASK": 3}),
@@ -63,10 +64,6 @@ def ran(sample: SampleData, tmp_path_factory: pytest.TempPathFactory) -> Ran:
         ],
     )
     return Ran(folder, run_ranks(2, *WARM, ROOT / "tests/support/scenarios.py", path).code)
-
-
-def pack_crops(config: str, out: Path) -> list[str]:
-    return ["pack", "-c", config, "--out", str(out), "--kind", "crops", "--shards", "5", "--split", "all"]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

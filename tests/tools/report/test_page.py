@@ -27,19 +27,13 @@ from tfpipe.tools.report.runs import load_run
 from tfpipe.tools.report.text import as_json, render
 
 
-def late_run(make: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str]:
-    """Traces a pipeline, but its first batch, in which the read of one image is late; returns the run and its file."""
-    config = make(num_parallel_readers=1, prefetch_buffer_size=0, decoder="graph")
-    late = delay_one(monkeypatch, config, 45)
-    trace(config, World(), Window(1, 8), tmp_path / "run")
-    return tmp_path / "run", late
-
-
 def test_a_late_file_is_named_at_once_with_its_rank_and_batch(
     make: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_dir, late = late_run(make, tmp_path, monkeypatch)
-    assert main(["report", str(run_dir), "--html", str(tmp_path / "out.html")]) == 0
+    config = make(num_parallel_readers=1, prefetch_buffer_size=0, decoder="graph")
+    late = delay_one(monkeypatch, config, 45)
+    trace(config, World(), Window(1, 8), tmp_path / "run")  # without its first batch
+    assert main(["report", str(tmp_path / "run"), "--html", str(tmp_path / "out.html")]) == 0
     page = read_page(tmp_path / "out.html")
     (finding,) = [text for text in findings_of(page) if text.startswith("slowest batch")]
     number = int(re.search(r"rank 0 \(host .*\) waited .* ms for batch (\d+)", finding)[1])
