@@ -74,18 +74,9 @@ def saved(model: RunModel, config: Config, run_dir: Path) -> Start:
         pytest.param({**AVERAGED, **ACCUMULATED}, "mixed_float16", id="all"),
     ],
 )
-@pytest.mark.parametrize("name", known_optimizers())
+@pytest.mark.parametrize("name", [*known_optimizers(), "tests.support.own:Signs"])
 def test_a_restored_run_goes_on_bit_for_bit(name: str, args: dict, precision: str, tmp_path: Path) -> None:
-    check_restored(name, args, precision, tmp_path)
-
-
-@pytest.mark.parametrize(("args", "precision"), [({}, "float32"), ({**AVERAGED, **ACCUMULATED}, "mixed_float16")])
-def test_so_does_one_with_an_optimizer_of_the_users_own(args: dict, precision: str, tmp_path: Path) -> None:
-    check_restored("tests.support.own:Signs", args, precision, tmp_path)
-
-
-def check_restored(name: str, args: dict, precision: str, tmp_path: Path) -> None:
-    """Checks that a run that is saved and restored ends with the weights of one that is not."""
+    """A run that is saved and restored ends with the weights of one that is not."""
     how = config(name, precision, **args)
     whole = compile_model(how, World(), 3, STEPS, FRESH)
     train(whole, range(SAVED_AFTER))
