@@ -229,18 +229,23 @@ def test_steps_are_traced_in_the_first_job_and_reported_after_the_last(pretendin
     assert (pretending.run_dir / "report.txt").read_text() == "the report\n"
 
 
-@pytest.mark.parametrize("code", [1, 2, 137])
-def test_a_failed_job_is_not_submitted_again(pretending: Cluster, code: int) -> None:
-    (pretending.root / "codes").write_text(f"{code}\n")
-    assert pretending.run("pbs").code == code
-    assert not any(call.startswith("qsub") for call in pretending.calls())
-
-
-def test_a_job_that_trains_nothing_is_not_submitted_for_ever(pretending: Cluster) -> None:
-    (pretending.root / "codes").write_text("75\n")
-    done = pretending.run("slurm", IDLE="1")
-    assert done.code == 1 and "has not trained one step" in done.out
-    assert not any(call.startswith("scontrol") for call in pretending.calls())
+@pytest.mark.parametrize(
+    ("script", "codes", "environ", "code", "said"),
+    [
+        *(("pbs", f"{code}\n", {}, code, "") for code in (1, 2, 137)),
+        ("slurm", "75\n", {"IDLE": "1"}, 1, "has not trained one step"),
+        ("mpirun", "0\n", {"UNFINISHED": "1"}, 1, "the run has not ended"),
+        # Of several hosts that all answer, and of the only one.
+        *(("mpirun", "3\n0\n", {"HOSTS": "node1:2", "LOST": lost}, 3, "") for lost in ("none", "node1")),
+    ],
+)
+def test_a_failed_job_is_not_submitted_again(
+    pretending: Cluster, script: str, codes: str, environ: dict[str, str], code: int, said: str
+) -> None:
+    (pretending.root / "codes").write_text(codes)
+    done = pretending.run(script, **environ)
+    assert done.code == code and said in done.out and "resumes" not in done.out
+    assert not any(call.startswith(("qsub", "scontrol")) for call in pretending.calls())
 
 
 @pytest.mark.parametrize(
@@ -273,13 +278,6 @@ def test_a_lost_host_is_left_out_and_the_run_goes_on(pretending: Cluster, code: 
     assert [call.split()[-1] for call in pretending.calls(but="")] == ["training.epochs=2"] * 2
 
 
-@pytest.mark.parametrize("lost", ["none", "node1"])
-def test_a_failure_of_hosts_that_all_answer_or_of_the_only_one_is_one(pretending: Cluster, lost: str) -> None:
-    (pretending.root / "codes").write_text("3\n0\n")
-    done = pretending.run("mpirun", HOSTS="node1:2", LOST=lost)
-    assert done.code == 3 and "resumes" not in done.out
-
-
 def test_a_lost_node_of_slurm_is_left_out_and_the_job_goes_on(pretending: Cluster) -> None:
     """`srun` of the stand-in reaches node1 and node3."""
     (pretending.root / "codes").write_text("143\n0\n")
@@ -292,12 +290,6 @@ def test_a_lost_node_of_slurm_is_left_out_and_the_job_goes_on(pretending: Cluste
     assert trains[0].startswith("srun --cpus-per-task=4")
     assert trains[1].startswith("srun --overlap --nodelist=node1,node3 --nodes=2 --ntasks=4 --cpus-per-task=4")
     assert not any(call.startswith("scontrol requeue") for call in pretending.calls())
-
-
-def test_a_launcher_that_ends_with_0_before_the_run_does_has_failed(pretending: Cluster) -> None:
-    (pretending.root / "codes").write_text("0\n")
-    done = pretending.run("mpirun", UNFINISHED="1")
-    assert done.code == 1 and "the run has not ended" in done.out
 
 
 def test_a_walltime_too_short_to_save_in_is_refused(pretending: Cluster) -> None:
