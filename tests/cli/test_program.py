@@ -143,23 +143,6 @@ def test_the_tutorials_config_runs_with_its_paths_changed(sample: SampleData, tm
     assert keras.models.load_model(tmp_path / "run/model.keras").output_shape == (None, 1000)
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("-n", "3", "--set", "training.epochs=5"), "--nsteps 3 and --set training.epochs=5 set the same key"),
-        (("-n", "3", "--set", 'training={"epochs": 2}'), "--nsteps 3 and --set training="),
-        (("--interop", "2", "--set", "data.threads=1"), "--interop 2 and --set data.threads=1 set the same key"),
-        (("--resume-anyway",), "--resume, which continues it, is missing"),
-        (("--profile-ranks", "all"), "--profile FIRST:END, the steps, is missing"),
-    ],
-)
-def test_no_argument_is_ignored_because_of_another(
-    flags: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["train", "-c", "unread.json", *flags]) == 2
-    assert message in capsys.readouterr().err
-
-
 REFUSED = {
     "order -c c.json --rank 2 --size 2": "--rank must be below --size, received 2 of 2",
     "order -c c.json --set data.seed=-1": "data.seed: received -1",
@@ -169,6 +152,11 @@ REFUSED = {
     "train -c c.json -l new --resume": "new/checkpoints to resume; --resume auto would start a new run",
     "train -c c.json -l new --profile 20:10": 'FIRST:END, e.g. 10:20 for 10 to 19; received "20:10"',
     "train -c c.json -l earlier": "earlier holds an earlier run",
+    "train -c c.json -n 3 --set training.epochs=5": "--nsteps 3 and --set training.epochs=5 set the same key",
+    'train -c c.json -n 3 --set training={"epochs":2}': "--nsteps 3 and --set training=",
+    "train -c c.json --interop 2 --set data.threads=1": "--interop 2 and --set data.threads=1 set the same key",
+    "train -c c.json --resume-anyway": "--resume, which continues it, is missing",
+    "train -c c.json --profile-ranks all": "--profile FIRST:END, the steps, is missing",
     "view -c c.json -o x.xyz": 'x.xyz: its suffix is ".xyz"; accepted: .png, .jpg',
     "view -c c.json -o x.png --epochs --split test": "view --epochs shows training data",
     "bench -c c.json --seconds 0": 'argument --seconds: received "0"',
@@ -182,6 +170,7 @@ REFUSED = {
     "evaluate -m none.keras": "there is no file none.keras",
     "predict -m file -o x.csv": "there is no config.json next to file",
     "check -c c.json --split all --fix-list x.txt": "--fix-list writes one list",
+    "check -c c.json --split test --set data.test_filelist=null": "no test data; name it in data.test_filelist",
     "index -c c.json --verify --processes 2": "--verify makes no use of --processes",
     "index -c c.json --split test --set data.test_filelist=null": "--split test: there is no test data",
     "report nothing": "there is no folder nothing",
