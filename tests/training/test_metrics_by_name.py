@@ -59,6 +59,7 @@ def test_metrics_are_means_over_crops_or_what_their_class_makes_of_sums() -> Non
         ({"name": f"{OWN}:Begun", "args": {"dtype": "float32", "value": -1.5}}, "keeps kept, float32, which is no sum"),
         ({"name": "OneHotMeanIoU", "args": {"num_classes": 3}}, "keeps total_confusion_matrix, int64, which is no sum"),
         ({"name": f"{OWN}:Signs"}, "own:Signs is no subclass of keras.metrics.Metric"),
+        ({"name": "F1Score"}, r"metrics\[0\].args: the result of F1Score has the shape \[3\]; give args"),
     ],
 )
 def test_what_cannot_be_built_is_named(metric: dict, message: str) -> None:
@@ -156,11 +157,6 @@ def test_a_cross_entropy_among_the_metrics_is_the_loss() -> None:
     *_, metric = build_metrics(config({"name": "CategoricalCrossentropy"}), 7)
     metric.update_state(labels, 100 * logits)
     np.testing.assert_allclose(metric.result(), build_loss(config(), 7)(labels, 100 * logits), rtol=1e-5)
-
-
-def test_a_metric_with_a_result_for_each_class_is_refused_at_the_start() -> None:
-    with pytest.raises(ConfigError, match=r"metrics\[0\].args: the result of F1Score has the shape \[3\]; give args"):
-        build_metrics(config({"name": "F1Score"}), 3)
 
 
 def test_a_result_that_is_no_number_is_named() -> None:

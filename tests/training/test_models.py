@@ -75,12 +75,6 @@ def test_gray_images_are_taken_too(name: str, args: dict) -> None:
     assert model(np.zeros((2, 32, 32, 1), np.uint8)).shape == (2, 4)
 
 
-@pytest.mark.parametrize("name", ["ResNet50", "DenseNet121"])
-def test_a_network_for_colours_refuses_gray_images(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^model.name {name} .* data.num_channels is 1; set it to 3"):
-        build_model(config(name, channels=1), 4)
-
-
 def test_the_skeletons_resnet_is_an_untrained_resnet50(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {}
 
@@ -152,6 +146,10 @@ def test_logits_are_full_precision_under_a_mixed_policy() -> None:
         ("resnet18", {"norm": "layer"}, r'norm must be "batch" or "group", received "layer"'),
         ("resnet18", {"depth": 3}, r"model.args .* do not fit model.name resnet18: .*depth"),
         ("ResNet50", {"wide": 3}, r"model.args .* do not fit model.name ResNet50"),
+        *(
+            (name, {"channels": 1}, rf"^model.name {name} .* data.num_channels is 1; set it to 3")
+            for name in ("ResNet50", "DenseNet121")
+        ),
         ("no.such:network", {}, r"model.name: cannot import no.such"),
         ("tests.support.models:tiny", {"depth": 3}, r"model.args .* do not fit model.name tests.support.models:tiny"),
     ],
