@@ -57,9 +57,9 @@ def config_of(tree: Path, **data: object) -> Config:
     return load_config(tree / "c.json")
 
 
-@pytest.mark.parametrize(("decoder", "channels"), [("native", 3), ("graph", 3)])
-def test_training_stops_at_each_and_says_why(tree: Path, decoder: str, channels: int) -> None:
-    data = config_of(tree, decoder=decoder, num_channels=channels).data
+@pytest.mark.parametrize("decoder", ["native", "graph"])
+def test_training_stops_at_each_and_says_why(tree: Path, decoder: str) -> None:
+    data = config_of(tree, decoder=decoder).data
     split = load_split(data, "train", ALONE)
     images = read(visit(split, Stream.start(1)).take(len(split.catalog)), split)
     # One at a call: an error of a dataset costs its own element, and the next ones come.
@@ -68,7 +68,7 @@ def test_training_stops_at_each_and_says_why(tree: Path, decoder: str, channels:
     for item, fault in enumerate(FAULTS):
         try:
             said = None
-            assert next(crops).images.shape == (1, 16, 16, channels)
+            assert next(crops).images.shape == (1, 16, 16, 3)
         except tf.errors.OpError as error:
             failure = split.explain(item, error)
             said = str(cannot_use(failure, split))

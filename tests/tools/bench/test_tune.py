@@ -72,17 +72,15 @@ def swept_keys(found: Tuning) -> list[str]:
     return [key for swept in found.sweeps for key in swept.keys]
 
 
-@pytest.mark.parametrize(("delay_s", "best"), [(0.1, 1700), (0.02, 1700), (0.0, 1700)])
-def test_from_one_reader_it_finds_the_best(
-    sample: SampleData, tmp_path: Path, machine, delay_s: float, best: float
-) -> None:
+@pytest.mark.parametrize("delay_s", [0.1, 0.02, 0.0])
+def test_from_one_reader_it_finds_the_best(sample: SampleData, tmp_path: Path, machine, delay_s: float) -> None:
     machine(storage(delay_s))
     found = tuned(sample, tmp_path, **SERIAL)
     assert found.changes["data.num_parallel_readers"] == "auto"
     assert ("data.parallel.read" in found.changes) == (delay_s == 0.1)
     flags = [f"{key}={value}" for key, value in found.changes.items()]
     chosen, start = (load_config(tmp_path / "c.json", sets) for sets in (flags, []))
-    assert storage(delay_s)(chosen) >= (1 - sweep.AS_GOOD) * best
+    assert storage(delay_s)(chosen) >= (1 - sweep.AS_GOOD) * 1700
     assert found.gain.median == pytest.approx(storage(delay_s)(chosen) / storage(delay_s)(start))
     assert render_tuning(found).splitlines()[-1] == " ".join(f"--set {flag}" for flag in flags)
     assert "in 3 turns" in render_tuning(found) and "not faster" not in render_tuning(found)

@@ -99,16 +99,7 @@ def test_every_recorded_run_has_a_page(tmp_path: Path, name: str) -> None:
 
 
 def test_a_run_that_fails_before_its_first_interval_has_a_page_with_the_reason(tmp_path: Path) -> None:
-    start = {
-        "time": 1.0,
-        "event": "start",
-        "step": 0,
-        "epoch": 0,
-        "ranks": 2,
-        "host": "node1",
-        "pid": 7,
-        "versions": {},
-    }
+    start = {"time": 1.0, "event": "start", "step": 0, "epoch": 0, "ranks": 2, "host": "n1", "pid": 7, "versions": {}}
     failure = {"time": 2.0, "event": "failure", "step": 0, "epoch": 0, "reason": "rank 1: cannot use /x/cat.jpg"}
     (tmp_path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in (start, failure)))
     run = load_run(tmp_path)

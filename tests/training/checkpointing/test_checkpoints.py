@@ -255,15 +255,11 @@ def test_the_share_of_an_epoch_that_is_done_stays(crops: int, before: int, after
         assert now == step
 
 
-@pytest.mark.parametrize(
-    ("epoch_steps", "steps", "expected"), [(10, 10, (7, 1.0)), (10, 20, (14, 2.0)), (10, 5, (4, 0.5))]
-)
-def test_epochs_of_a_fixed_number_of_steps_go_on_from_the_same_share(
-    epoch_steps: int, steps: int, expected: tuple[int, float]
-) -> None:
+@pytest.mark.parametrize(("steps", "expected"), [(10, (7, 1.0)), (20, (14, 2.0)), (5, (4, 0.5))])
+def test_epochs_of_a_fixed_number_of_steps_go_on_from_the_same_share(steps: int, expected: tuple[int, float]) -> None:
     """Holds for any number of ranks: the schedule counts epochs by their steps."""
     for batch in (STATE.batch, GlobalBatch(4, 16)):
-        assert carried_over(replace(STATE, epoch_steps=epoch_steps), batch, steps, fixed=True) == expected
+        assert carried_over(STATE, batch, steps, fixed=True) == expected
 
 
 def test_the_one_just_written_is_kept_and_a_later_one_that_could_not_be_read_is_not(tmp_path: Path) -> None:
