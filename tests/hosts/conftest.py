@@ -1,12 +1,12 @@
 """Hosts of their own for the tests, and trainings on them."""
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.support.commands import Finished, finish
 from tests.support.hosts import LOGIN, Hosts, make_hosts, missing
 from tests.support.sample import SampleData
 
@@ -22,10 +22,10 @@ class Lab(NamedTuple):
         own = {"VENV": str(self.hosts.folder), "CONFIG": str(self.config), "RUN": str(self.run_dir)}
         return {**own, **settings}
 
-    def train(self, places: str, ranks: int, *overrides: str) -> Finished:
-        """Trains by jobs/mpirun.sh on HOST:RANKS,HOST:RANKS to the end."""
+    def train(self, places: str, ranks: int, *overrides: str) -> subprocess.Popen[str]:
+        """Starts a training by jobs/mpirun.sh on HOST:RANKS,HOST:RANKS."""
         settings = self.settings(HOSTS=places, RANKS=str(ranks), SET=" ".join(overrides))
-        return finish(self.hosts.start(LOGIN, "jobs/mpirun.sh", **settings))
+        return self.hosts.start(LOGIN, "jobs/mpirun.sh", **settings)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pytest
 
 from tests.hosts.conftest import Lab
 from tests.support.commands import COLD, finish
-from tests.support.hosts import LOGIN
 from tests.support.runs import check_epoch, check_tests, read_intervals, steps, trained, wait_for
 from tfpipe.data.runtime.clock import DELAY_MS
 from tfpipe.errors import Stopped
@@ -22,10 +21,7 @@ SLOW = "data.parallel.read=1 data.prefetch_buffer_size=2"
 @pytest.mark.parametrize("collectives", ["horovod", "tensorflow"])
 def test_three_hosts_of_two_ranks_stop_and_two_of_three_go_on(lab: Lab, collectives: str) -> None:
     """The other collectives resume the run."""
-    settings = lab.settings(
-        HOSTS="node1:2,node2:2,node3:2", RANKS="6", SET=f"{SLOW} training.collectives={collectives}"
-    )
-    job = lab.hosts.start(LOGIN, "jobs/mpirun.sh", **settings)
+    job = lab.train("node1:2,node2:2,node3:2", 6, SLOW, f"training.collectives={collectives}")
     wait_for(lambda: steps(lab.run_dir) >= 5, job)
     lab.hosts.signal(job, signal.SIGUSR1)
     told = finish(job)
@@ -33,7 +29,7 @@ def test_three_hosts_of_two_ranks_stop_and_two_of_three_go_on(lab: Lab, collecti
     reached = steps(lab.run_dir)
     assert len(trained(lab.run_dir)) == reached * 6 * 4 < 342
     other = "tensorflow" if collectives == "horovod" else "horovod"
-    done = lab.train("node3:3,node1:3", 6, f"training.collectives={other}")
+    done = finish(lab.train("node3:3,node1:3", 6, f"training.collectives={other}"))
     assert done.code == 0, done.err
     assert f"resumes after {reached} steps" in done.err and "bit-identical on all 6 ranks" in done.err
     check_epoch(lab.run_dir, lab.config)
@@ -59,10 +55,7 @@ def test_a_lost_host_is_named_and_the_others_go_on_by_themselves(
     lab: Lab, fault: str, lost: str, collectives: str
 ) -> None:
     """All of its processes are killed, or its network drops all packets; rank 0 is on node1."""
-    settings = lab.settings(
-        HOSTS="node1:2,node2:2,node3:2", RANKS="6", SET=f"{SLOW} training.collectives={collectives}"
-    )
-    job = lab.hosts.start(LOGIN, "jobs/mpirun.sh", **settings)
+    job = lab.train("node1:2,node2:2,node3:2", 6, SLOW, f"training.collectives={collectives}")
     wait_for(lambda: steps(lab.run_dir) >= 10, job)
     getattr(lab.hosts, fault)(lost)
     done = finish(job)
