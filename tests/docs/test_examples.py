@@ -3,7 +3,6 @@
 import io
 import re
 import runpy
-import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
@@ -17,7 +16,7 @@ import torch
 from PIL import Image
 
 from tests.support.blood import make_blood
-from tests.support.commands import ROOT
+from tests.support.commands import ROOT, run
 from tests.support.sample import SampleData
 from tests.support.scenes import make_scenes
 from tfpipe.cli import main
@@ -126,10 +125,9 @@ def test_a_detector_that_was_stopped_continues_exactly(tmp_path: Path) -> None:
     for split, count in (("trainval", 12), ("test", 4)):
         file = tmp_path / f"blood/ImageSets/Main/{split}.txt"
         file.write_text("\n".join(file.read_text().split()[:count]))
-    command = [sys.executable, "-c", STOPPED, str(ROOT / "docs/examples/detect.py"), str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "stopped" in done.stdout.split()
+    done = run(sys.executable, "-c", STOPPED, ROOT / "docs/examples/detect.py", tmp_path)
+    assert done.code == 0, done.err[-3000:]
+    assert "stopped" in done.out.split()
 
 
 def test_simclr_runs_and_learns_to_find_the_other_view(sample: SampleData, tmp_path: Path) -> None:
@@ -161,7 +159,7 @@ def test_a_data_frame_is_fine_tuned(sample: SampleData, tmp_path: Path, monkeypa
     (tmp_path / "flowers.csv").write_text("\n".join(["path,label", *rows, ""]))
     printed = io.StringIO()
 
-    def run(name: str, *more: str) -> str:
+    def tune(name: str, *more: str) -> str:
         words = ["x.py", str(tmp_path / "flowers.csv"), "--size", "32", "--epochs", "2", *more]
         with (
             patch.object(sys, "argv", [*words, "-o", str(tmp_path / f"{name}.pt")]),
@@ -172,7 +170,7 @@ def test_a_data_frame_is_fine_tuned(sample: SampleData, tmp_path: Path, monkeypa
         return bar.getvalue()
 
     small, weights = ["--args", '{"width": 4}'], ["--weights", str(tmp_path / "first.pt"), "--epochs", "1"]
-    for bar in (run("first", *small), run("second", *small, *weights)):
+    for bar in (tune("first", *small), tune("second", *small, *weights)):
         assert re.search(r"epoch 1: 100%.* [1-9]\d*/[1-9]\d* ", bar)
     assert re.findall(r"epoch (\d): test accuracy [01]\.\d{3}", printed.getvalue()) == ["1", "2", "1"]
     first, second = (torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in ("first", "second"))
@@ -181,7 +179,7 @@ def test_a_data_frame_is_fine_tuned(sample: SampleData, tmp_path: Path, monkeypa
     assert sorted({*learnt} - {*same}) == ["13.bias", "13.weight"]
     torch.save({name: value for name, value in first.items() if name != "0.0.weight"}, tmp_path / "cut.pt")
     with pytest.raises(SystemExit, match=r"cut\.pt is of another model: 1 names differ, e\.g\. 0\.0\.weight"):
-        run("third", *small, "--weights", str(tmp_path / "cut.pt"))
+        tune("third", *small, "--weights", str(tmp_path / "cut.pt"))
 
 
 def test_the_objects_of_an_image_are_told(tmp_path: Path) -> None:

@@ -1,12 +1,11 @@
 """Targets in other frameworks: boxes as torchvision's detectors take them, texts, and dictionaries of arrays."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.commands import ROOT
+from tests.support.commands import run
 from tests.support.scenes import make_scenes
 
 # Torch has to be imported before TensorFlow, so each framework has a process of its own.
@@ -52,10 +51,8 @@ else:
 @pytest.mark.parametrize(("module", "more"), [("tfpipe.torch", RAGGED), ("tfpipe.jax", REFUSED)])
 def test_targets_are_the_same(module: str, more: str, tmp_path: Path) -> None:
     make_scenes(tmp_path / "scenes", 16)
-    program = PROGRAM.format(module=module, more=more)
-    command = [sys.executable, "-c", program, str(tmp_path / "scenes")]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr[-3000:]
+    done = run(sys.executable, "-c", PROGRAM.format(module=module, more=more), tmp_path / "scenes")
+    assert done.code == 0, done.err[-3000:]
 
 
 UNLABELLED = """
@@ -86,6 +83,5 @@ for (views,), others in zip(got, expected, strict=True):
 def test_views_need_no_labels(module: str, tmp_path: Path) -> None:
     """Of images in no class folder."""
     make_scenes(tmp_path / "scenes", 16)
-    command = [sys.executable, "-c", UNLABELLED.format(module=module), str(tmp_path / "scenes/JPEGImages")]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr[-3000:]
+    done = run(sys.executable, "-c", UNLABELLED.format(module=module), tmp_path / "scenes/JPEGImages")
+    assert done.code == 0, done.err[-3000:]

@@ -20,6 +20,7 @@ from tests.support.commands import MPI_ENVIRON, ROOT, WARM, Finished, ensure_ser
 from tests.support.warm import ADDRESS
 from tfpipe.data.runtime.clock import DELAY_MS
 
+UNSHARE = ["unshare", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork"]
 LOGIN = "login"
 NODES = ("node1", "node2", "node3")
 NETWORK = "10.77.0"
@@ -80,14 +81,8 @@ class Hosts(NamedTuple):
         env.pop("PRTE_MCA_rmaps_default_mapping_policy")  # it would put all ranks on the first host
         # A process that enters another file system is in its root.
         ensure_server()
-        words = [
-            *self.hosts[host].enter(),
-            "bash",
-            "-c",
-            f'cd {shlex.quote(str(ROOT))} && exec "$@"',
-            "bash",
-            *map(str, command),
-        ]
+        shell = ["bash", "-c", f'cd {shlex.quote(str(ROOT))} && exec "$@"', "bash"]
+        words = [*self.hosts[host].enter(), *shell, *map(str, command)]
         return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
     def run(self, host: str, *command: str | Path, **environ: str) -> Finished:
@@ -114,11 +109,7 @@ def missing() -> str:
     for tool, package in (("ip", "iproute2"), ("/usr/sbin/sshd", "openssh-server"), ("ssh", "openssh-client")):
         if shutil.which(tool) is None:
             return f"there is no {tool}: apt install {package}"
-    tried = subprocess.run(
-        ["unshare", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "ip", "link", "add", "type", "bridge"],
-        capture_output=True,
-        text=True,
-    )
+    tried = subprocess.run([*UNSHARE, "ip", "link", "add", "type", "bridge"], capture_output=True, text=True)
     return f"namespaces cannot be had: {tried.stderr.strip()}" if tried.returncode else ""
 
 
@@ -168,21 +159,7 @@ def _init(name: str, folder: Path, shared: Sequence[Path]) -> list[str]:
     seen = (ROOT, environment, Path(sys.base_prefix), warm, *shared)
     folders = dict.fromkeys(str(each.resolve()) for each in seen)
     hidden = [folder for folder in folders if folder.startswith(("/tmp/", "/run/", "/dev/shm/"))]
-    own = ("--net", "--uts", "--ipc", "--mount", "--pid")
-    return [
-        "unshare",
-        *own,
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-        "bash",
-        "-c",
-        INIT,
-        name,
-        name,
-        str(folder),
-        *hidden,
-    ]
+    return [*UNSHARE, "--kill-child", "--mount-proc", "bash", "-c", INIT, name, name, str(folder), *hidden]
 
 
 @contextmanager

@@ -130,22 +130,8 @@ def annotations(draw) -> str:
 
 PIECES = [
     *("<object>", "</object>", "<object/>", "<part>", "</part>", "<name>x</name>", "</bndbox><bndbox>", "<size>"),
-    *(
-        "<xmin>1</xmin>",
-        "<!--",
-        "-->",
-        "<![CDATA[",
-        "]]>",
-        "&amp;",
-        "&e;",
-        "<?a?>",
-        " a='1'",
-        "nan",
-        "<",
-        ">",
-        "\0",
-        "é",
-    ),
+    *("<xmin>1</xmin>", "<!--", "-->", "<![CDATA[", "]]>", "&amp;", "&e;", "<?a?>", " a='1'", "nan", "<", ">", "\0"),
+    "é",
 ]
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.commands import ROOT
+from tests.support.commands import ROOT, run
 from tfpipe.util import progress as progress_module
 from tfpipe.util.progress import progress
 
@@ -157,7 +157,6 @@ def test_a_log_behind_the_filter_has_lines_and_no_bar():
         "    for number in progress.progress(range(4), 4, 'measuring', 'segment'):\n"
         "        now[0] += 20\n"
     )
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, timeout=60)
-    lines = done.stderr.splitlines()
+    done = run(sys.executable, "-c", code)
+    lines = done.err.splitlines()
     assert lines == ["measuring: 2 of 4, 0.1 segment/s, 40 s left", "measuring: 4 of 4, 0.1 segment/s, 0 s left"]
