@@ -27,7 +27,6 @@ from tfpipe.errors import ConfigError
 from tfpipe.native import core
 
 SIZES = "a side, [height, width], or by epoch [[0, 128], [6, 192]]"
-RANGE = "[smallest, largest]"
 EPOCHS = "accepted: the first epoch is 0, and each one after it is a later one"
 SKELETON = {
     "model": {"name": "resnet"},
@@ -245,13 +244,21 @@ def test_all_mistakes_are_reported_at_once(complain):
     ]
 
 
+def wrong(key: str, value: Any, accepted: str) -> tuple[dict[str, Any], str]:
+    """Returns a config with this value, and what is said of it."""
+    raw = node = with_data()
+    *outer, last = key.split(".")
+    for part in outer:
+        node = node.setdefault(part, {})
+    node[last] = value
+    return raw, f"{key}: received {json.dumps(value)}; accepted: {accepted}"
+
+
 @pytest.mark.parametrize(
     ("raw", "line"),
     [
-        (with_data(batch_size="128"), 'data.batch_size: received "128"; accepted: a valid integer'),
-        (with_data(batch_size=1.0), "data.batch_size: received 1.0; accepted: a valid integer"),
-        (with_data(batch_size=True), "data.batch_size: received true; accepted: a valid integer"),
-        (with_data(batch_size=0), "data.batch_size: received 0; accepted: greater than 0"),
+        *(wrong("data.batch_size", size, "a valid integer") for size in ("128", 1.0, True)),
+        wrong("data.batch_size", 0, "greater than 0"),
         (
             with_data(train_filelist=[{"path": "a.txt", "weight": math.inf}]),
             "data.train_filelist[0].weight: received Infinity; accepted: a finite number",
@@ -260,88 +267,44 @@ def test_all_mistakes_are_reported_at_once(complain):
             json.dumps(with_data(remote={"cache_gb": 1})).replace("1}", "1e999}"),
             "data.remote.cache_gb: received Infinity; accepted: a finite number",
         ),
-        (
-            with_data() | {"lr_schedule": {"warmup_epochs": math.nan}},
-            "lr_schedule.warmup_epochs: received NaN; accepted: a finite number",
-        ),
-        (
-            with_data() | {"optimizer": {"learning_rate": math.nan}},
-            "optimizer.learning_rate: received NaN; accepted: a finite number",
-        ),
+        wrong("lr_schedule.warmup_epochs", math.nan, "a finite number"),
+        wrong("optimizer.learning_rate", math.nan, "a finite number"),
+        *(wrong("optimizer.args.learning_rate", rate, "a finite number above 0") for rate in (0, -0.1, "0.1", True)),
         *(
-            (
-                with_data() | {"optimizer": {"args": {"learning_rate": rate}}},
-                f"optimizer.args.learning_rate: received {json.dumps(rate)}; accepted: a finite number above 0",
-            )
-            for rate in (0, -0.1, "0.1", True)
-        ),
-        *(
-            (
-                with_data() | {"training": {"metrics_port": port}},
-                f"training.metrics_port: received {json.dumps(port)}; accepted: a port from 0 to 65535, or "
-                '"HOST:PORT"',
-            )
+            wrong("training.metrics_port", port, 'a port from 0 to 65535, or "HOST:PORT"')
             for port in (99999, 65536, -1, "0.0.0.0:65536", "0.0.0.0:99999", "9400", "")
         ),
-        (
-            with_data() | {"optimizer": {"args": {"betas": [0.9, -math.inf]}}},
-            'optimizer.args: received {"betas": [0.9, -Infinity]}; accepted: finite numbers only',
-        ),
-        (with_data(flip=1), "data.flip: received 1; accepted: true or false"),
-        (with_data(num_channels=4), "data.num_channels: received 4; accepted: 1 or 3"),
-        (
-            with_data(num_parallel_readers="8"),
-            "data.num_parallel_readers: received \"8\"; accepted: a valid integer or 'auto'",
-        ),
-        (
-            with_data(layout="foo"),
-            "data.layout: received \"foo\"; accepted: 'auto', 'ilsvrc', 'voc' or 'yolo' or an object",
-        ),
+        wrong("optimizer.args", {"betas": [0.9, -math.inf]}, "finite numbers only"),
+        wrong("data.flip", 1, "true or false"),
+        wrong("data.num_channels", 4, "1 or 3"),
+        wrong("data.num_parallel_readers", "8", "a valid integer or 'auto'"),
+        wrong("data.layout", "foo", "'auto', 'ilsvrc', 'voc' or 'yolo' or an object"),
+        *(wrong("data.crop_image_size", size, SIZES) for size in ("224", True, [224], [1, 2, 3], {})),
         *(
-            (with_data(crop_image_size=size), f"data.crop_image_size: received {text}; accepted: {SIZES}")
-            for size, text in (("224", '"224"'), (True, "true"), ([224], "[224]"), ([1, 2, 3], "[1, 2, 3]"), ({}, "{}"))
-        ),
-        *(
-            (with_data(random_resized={key: of}), f"data.random_resized.{key}: received {of}; accepted: {RANGE}")
-            for key, of in (("area", 0.5), ("area", [0.9, 0.5]), ("aspect", [0.9, 0.5]))
+            wrong(f"data.random_resized.{key}", value, "[smallest, largest]")
+            for key, value in (("area", 0.5), ("area", [0.9, 0.5]), ("aspect", [0.9, 0.5]))
         ),
         # It would name the config's own folder.
         *(
-            (with_data(**{key: ""}), f'data.{key}: received ""; accepted: a path, which is not empty; null for none')
+            wrong(f"data.{key}", "", "a path, which is not empty; null for none")
             for key in ("cache", "test_filelist", "train_filelist", "index")
         ),
         (
             with_data(layout={"images": "a", "annotations": 3}),
             "data.layout.annotations: received 3; accepted: a valid string",
         ),
-        (with_data(classes=5), "data.classes: received 5; accepted: a list of class names or a valid string"),
-        (
-            with_data(train_filelist=3),
-            'data.train_filelist: received 3; accepted: a valid string or a list of {"path": FILE, "weight": NUMBER}',
-        ),
-        (
-            with_data(service=[]),
-            "data.service: received []; accepted: a valid integer or a valid string or a list of "
-            '"host:port", not empty',
-        ),
-        (
-            with_data() | {"callbacks": {}},
-            'callbacks: received {}; accepted: a list of {"name": NAME, "args": {...}}',
-        ),
-        (
-            with_data() | {"model": {"freeze": {}}},
-            "model.freeze: received {}; accepted: a list of layer names or a valid integer",
-        ),
+        wrong("data.classes", 5, "a list of class names or a valid string"),
+        wrong("data.train_filelist", 3, 'a valid string or a list of {"path": FILE, "weight": NUMBER}'),
+        wrong("data.service", [], 'a valid integer or a valid string or a list of "host:port", not empty'),
+        wrong("callbacks", {}, 'a list of {"name": NAME, "args": {...}}'),
+        wrong("model.freeze", {}, "a list of layer names or a valid integer"),
         (
             with_data(prefectch_buffer_size=-1),
             "data.prefetch_buffer_size: received -1; accepted: greater than or equal to 0 or 'auto'",
         ),
-        (with_data() | {"model": None}, "model: received null; accepted: an object"),
-        (
-            with_data() | {"lr_schedule": {"warmup_epochs": -1}},
-            "lr_schedule.warmup_epochs: received -1; accepted: greater than or equal to 0",
-        ),
-        ({"data": []}, "data: received []; accepted: an object"),
+        wrong("model", None, "an object"),
+        wrong("lr_schedule.warmup_epochs", -1, "greater than or equal to 0"),
+        wrong("data", [], "an object"),
         ([1, 2], "the config: received [1, 2]; accepted: an object"),
     ],
 )  # fmt: skip
