@@ -11,34 +11,28 @@ from hypothesis import strategies as st
 
 from tfpipe.util.resources import CpuSet, cpu_share, own_cpus, usable_cpus
 
-V1, V2 = "sys/fs/cgroup/cpu", "sys/fs/cgroup"
 HYBRID = "4:cpu,cpuacct:/job/step\n2:memory:/job\n0::/"
-# Files below the root, and the quota that they state.
+
+
+def v1(group: str, quota_us: int, period_us: int) -> dict[str, str]:
+    name = f"cpu{group}/cpu.cfs"
+    return {f"{name}_quota_us": str(quota_us), f"{name}_period_us": str(period_us)}
+
+
+# The groups of a process, files of /sys/fs/cgroup, and the quota that they state.
 QUOTAS = {
-    "no groups": ({}, math.inf),
-    "2": ({"proc/self/cgroup": "0::/pod", f"{V2}/pod/cpu.max": "150000 100000"}, 1.5),
-    "2, none set": ({"proc/self/cgroup": "0::/pod", f"{V2}/pod/cpu.max": "max 100000"}, math.inf),
-    "2, in a container": ({"proc/self/cgroup": "0::/", f"{V2}/cpu.max": "400000 100000"}, 4),
-    "2, whose path is the host's": ({"proc/self/cgroup": "0::/pods/7", f"{V2}/cpu.max": "400000 100000"}, 4),
+    "no groups": (None, {}, math.inf),
+    "2": ("0::/pod", {"pod/cpu.max": "150000 100000"}, 1.5),
+    "2, none set": ("0::/pod", {"pod/cpu.max": "max 100000"}, math.inf),
+    "2, in a container": ("0::/", {"cpu.max": "400000 100000"}, 4),
+    "2, whose path is the host's": ("0::/pods/7", {"cpu.max": "400000 100000"}, 4),
     "2, the least of all above": (
-        {
-            "proc/self/cgroup": "0::/job/step",
-            f"{V2}/job/cpu.max": "200000 100000",
-            f"{V2}/job/step/cpu.max": "800000 100000",
-        },
+        "0::/job/step",
+        {"job/cpu.max": "200000 100000", "job/step/cpu.max": "800000 100000"},
         2,
     ),
-    "2, of another group": ({"proc/self/cgroup": "0::/a", f"{V2}/b/cpu.max": "100000 100000"}, math.inf),
-    "1": (
-        {
-            "proc/self/cgroup": HYBRID,
-            f"{V1}/job/cpu.cfs_quota_us": "-1",
-            f"{V1}/job/cpu.cfs_period_us": "100000",
-            f"{V1}/job/step/cpu.cfs_quota_us": "250000",
-            f"{V1}/job/step/cpu.cfs_period_us": "50000",
-        },
-        5,
-    ),
+    "2, of another group": ("0::/a", {"b/cpu.max": "100000 100000"}, math.inf),
+    "1": (HYBRID, v1("/job", -1, 100000) | v1("/job/step", 250000, 50000), 5),
 }
 
 
@@ -47,8 +41,9 @@ QUOTAS = {
 def test_threads_are_at_most_the_quota_and_the_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, allowed: int
 ) -> None:
-    files, quota = QUOTAS[case]
-    for name, contents in files.items():
+    groups, files, quota = QUOTAS[case]
+    files = {f"sys/fs/cgroup/{name}": contents for name, contents in files.items()}
+    for name, contents in (files | ({"proc/self/cgroup": groups} if groups else {})).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"{contents}\n")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(allowed)))

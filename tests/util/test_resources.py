@@ -20,60 +20,42 @@ def tree(root: Path, files: dict[str, object]) -> Path:
 
 
 def v2(group: str, limit: object, used: int, cached: int = 0) -> dict[str, object]:
+    folder = f"sys/fs/cgroup{group}"
     stat = f"anon 1\nfile 77\ninactive_file {cached // 2}\nactive_file {cached - cached // 2}"
-    return {f"{group}/memory.max": limit, f"{group}/memory.current": used, f"{group}/memory.stat": stat}
+    return {f"{folder}/memory.max": limit, f"{folder}/memory.current": used, f"{folder}/memory.stat": stat}
 
 
 def v1(group: str, limit: object, used: int, cached: int = 0) -> dict[str, object]:
+    name = f"sys/fs/cgroup/memory{group}/memory"
     stat = f"inactive_file 5\nactive_file 5\ntotal_inactive_file {cached}\ntotal_active_file 0"
-    return {
-        f"{group}/memory.limit_in_bytes": limit,
-        f"{group}/memory.usage_in_bytes": used,
-        f"{group}/memory.stat": stat,
-    }
+    return {f"{name}.limit_in_bytes": limit, f"{name}.usage_in_bytes": used, f"{name}.stat": stat}
 
 
-ONE, TWO = "sys/fs/cgroup/memory", "sys/fs/cgroup"
-HYBRID = "12:cpuset:/\n4:memory:/job\n0::/"
+STEP, HYBRID = "0::/job_7/step_0", "12:cpuset:/\n4:memory:/job\n0::/"
+# The groups of a process, their files, and what they leave free.
 CASES = {
-    "no groups": ({}, FREE),
-    "2, none set": ({"proc/self/cgroup": "0::/a", **v2(f"{TWO}/a", "max", 7 * GB)}, FREE),
-    "2": ({"proc/self/cgroup": "0::/a", **v2(f"{TWO}/a", 8 * GB, 3 * GB)}, 5 * GB),
-    "2, files it holds are given up": ({"proc/self/cgroup": "0::/a", **v2(f"{TWO}/a", 8 * GB, 7 * GB, 4 * GB)}, 5 * GB),
-    "2, a container sees its own as the root": ({"proc/self/cgroup": "0::/", **v2(TWO, 8 * GB, 3 * GB)}, 5 * GB),
-    "2, the job's limit, above the step's": (
-        {
-            "proc/self/cgroup": "0::/job_7/step_0",
-            **v2(f"{TWO}/job_7", 9 * GB, GB),
-            **v2(f"{TWO}/job_7/step_0", "max", 1),
-        },
-        8 * GB,
-    ),
-    "2, the step's, below the job's": (
-        {
-            "proc/self/cgroup": "0::/job_7/step_0",
-            **v2(f"{TWO}/job_7", 9 * GB, GB),
-            **v2(f"{TWO}/job_7/step_0", 2 * GB, 1),
-        },
-        2 * GB - 1,
-    ),
-    "2, more than the machine has": ({"proc/self/cgroup": "0::/a", **v2(f"{TWO}/a", 900 * GB, 3 * GB)}, FREE),
-    "2, over its limit": ({"proc/self/cgroup": "0::/a", **v2(f"{TWO}/a", 2 * GB, 3 * GB)}, 0),
-    "2, another's": ({"proc/self/cgroup": "0::/a", **v2(f"{TWO}/b", 8 * GB, 3 * GB)}, FREE),
-    "1": ({"proc/self/cgroup": HYBRID, **v1(f"{ONE}/job", 8 * GB, 3 * GB, GB)}, 6 * GB),
-    "1, none set": ({"proc/self/cgroup": HYBRID, **v1(f"{ONE}/job", NO_LIMIT_V1, 3 * GB)}, FREE),
-    "1, in a container, whose path is the host's": ({"proc/self/cgroup": HYBRID, **v1(ONE, 8 * GB, 3 * GB)}, 5 * GB),
-    "1, with other controllers": (
-        {"proc/self/cgroup": "3:cpu,memory:/job:1", **v1(f"{ONE}/job:1", 8 * GB, 3 * GB)},
-        5 * GB,
-    ),
+    "no groups": (None, {}, FREE),
+    "2, none set": ("0::/a", v2("/a", "max", 7 * GB), FREE),
+    "2": ("0::/a", v2("/a", 8 * GB, 3 * GB), 5 * GB),
+    "2, files it holds are given up": ("0::/a", v2("/a", 8 * GB, 7 * GB, 4 * GB), 5 * GB),
+    "2, a container sees its own as the root": ("0::/", v2("", 8 * GB, 3 * GB), 5 * GB),
+    "2, the job's limit": (STEP, v2("/job_7", 9 * GB, GB) | v2("/job_7/step_0", "max", 1), 8 * GB),
+    "2, the step's, below it": (STEP, v2("/job_7", 9 * GB, GB) | v2("/job_7/step_0", 2 * GB, 1), 2 * GB - 1),
+    "2, more than the machine has": ("0::/a", v2("/a", 900 * GB, 3 * GB), FREE),
+    "2, over its limit": ("0::/a", v2("/a", 2 * GB, 3 * GB), 0),
+    "2, another's": ("0::/a", v2("/b", 8 * GB, 3 * GB), FREE),
+    "1": (HYBRID, v1("/job", 8 * GB, 3 * GB, GB), 6 * GB),
+    "1, none set": (HYBRID, v1("/job", NO_LIMIT_V1, 3 * GB), FREE),
+    "1, in a container, whose path is the host's": (HYBRID, v1("", 8 * GB, 3 * GB), 5 * GB),
+    "1, with other controllers": ("3:cpu,memory:/job:1", v1("/job:1", 8 * GB, 3 * GB), 5 * GB),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_least_of_machine_and_groups_is_free(tmp_path: Path, case: str) -> None:
-    files, expected = CASES[case]
-    assert free_memory(tree(tmp_path, files)) == expected
+    groups, files, expected = CASES[case]
+    own = {"proc/self/cgroup": groups} if groups else {}
+    assert free_memory(tree(tmp_path, own | files)) == expected
 
 
 def test_where_the_system_says_nothing_it_is_all_there_is(tmp_path: Path) -> None:
