@@ -16,6 +16,7 @@ from tqdm import tqdm
 from tests.support.models import tiny
 from tests.support.routes import samples, write_files
 from tfpipe import ConfigError, Loader, World, load
+from tfpipe.data.runtime.shutdown import NAME
 
 SMALL: dict[str, Any] = {"image_size": 16, "batch_size": 4, "world": World()}
 
@@ -116,8 +117,11 @@ def test_an_error_names_the_file(root: Path) -> None:
 
 
 def python_threads() -> list[threading.Thread]:
-    """The threads that run, without TensorFlow's: one of these that has run Python stays in the list as a dummy."""
-    return [thread for thread in threading.enumerate() if not thread.name.startswith("Dummy-")]
+    """The threads that run, without TensorFlow's: one of these that has run Python stays in the list as a dummy.
+
+    And without those that end a pipeline, which TensorFlow may hold for a minute (runtime/shutdown.py).
+    """
+    return [thread for thread in threading.enumerate() if not thread.name.startswith(("Dummy-", NAME))]
 
 
 def test_a_dataset_ends_at_once_and_leaves_no_thread(root: Path) -> None:
@@ -140,10 +144,10 @@ def test_a_dataset_ends_at_once_and_leaves_no_thread(root: Path) -> None:
         del cycle
         gc.collect()
     assert len(python_threads()) <= before
-    ends = [thread for thread in threading.enumerate() if thread.name == "batches"]
+    ends = [thread for thread in threading.enumerate() if thread.name in ("batches", NAME)]
     loader.close()
     del dataset, loader
     gc.collect()
     for thread in ends:
-        thread.join(60)
+        thread.join(90)
         assert not thread.is_alive()
