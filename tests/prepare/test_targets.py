@@ -42,13 +42,17 @@ def assert_same(some: list[Any], others: list[Any]) -> None:
         assert all(np.array_equal(*pair) for pair in zip(one, two, strict=True))
 
 
-@pytest.mark.parametrize("targets", ["boxes", "labels", MASKS], ids=["boxes", "labels", "mask"])
-def test_an_index_changes_nothing(tmp_path: Path, targets: Any) -> None:
+CROPS = [("boxes", "full"), ("labels", "random_resized"), (MASKS, "random_resized"), ("none", "boxes")]
+
+
+@pytest.mark.parametrize(("targets", "crop"), CROPS, ids=["boxes", "labels", "mask", "none"])
+def test_an_index_changes_nothing(tmp_path: Path, targets: Any, crop: str) -> None:
+    """Images without a class have boxes of all classes, wherever these come from."""
     make_scenes(tmp_path / "scenes", 12)
-    config = config_of(tmp_path / "scenes/train.txt", targets=targets)
+    config = config_of(tmp_path / "scenes/train.txt", targets=targets, crop=crop)
     expected = first(config)
     assert build_index(config.data, "train", World()).images == 12
-    indexed = config_of(tmp_path / "scenes/train.txt", targets=targets, annotations="index")
+    indexed = config_of(tmp_path / "scenes/train.txt", targets=targets, crop=crop, annotations="index")
     assert_same(first(indexed), expected)
 
 

@@ -56,6 +56,10 @@ class TargetsConfig(Section):
         """The crop of test data if training has random ones; None for that of data with one label."""
         return "full" if self.needs_boxes or self.kind == "none" else None
 
+    def of_objects(self, classes: tuple[str, ...]) -> tuple[str, ...]:
+        """Returns the classes by which boxes are chosen, given all; () if images have no class, and all boxes count."""
+        return () if self.kind in UNCLASSED else classes
+
     @property
     def unread(self) -> dict[str, Any]:
         """Keys of `data` with which the same files are found, and no XML is read: for commands that work on files."""

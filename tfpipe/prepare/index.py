@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
-from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.annotations.cleaning import ImageObjects
 from tfpipe.data.annotations.formats import FORMATS
 from tfpipe.data.catalog.box_tables import BoxTable, read_box_table
@@ -71,10 +70,8 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     config = config.model_copy(update=PLAIN | config.targets.unread)
     xmls = {"annotations": "xml" if box_file is None else "none"}
     loaded = load_split(config.model_copy(update=xmls), split, world)
-    if config.targets.kind in UNCLASSED:
-        # As in load_listed: boxes of all classes count.
-        loaded = replace(loaded, catalog=replace(loaded.catalog, classes=()))
-    catalog = loaded.catalog
+    catalog = replace(loaded.catalog, classes=config.targets.of_objects(loaded.catalog.classes))
+    loaded = replace(loaded, catalog=catalog)
     table = None
     if box_file is not None:
         table = world.from_rank0(lambda: read_box_table(box_file, catalog.paths, catalog.labels, catalog.classes))

@@ -47,8 +47,7 @@ def load_listed(config: DataConfig, split: str, world: World, storage_of: Callab
     classes = classes_of(config, split, entries, world)
     labels, settings = load_labels(entries, classes, config, split)
     folders, annotated = [""] * len(paths.folders), np.zeros(len(paths), bool)
-    # Images without a class may have boxes of all.
-    class_names = () if config.targets.kind in UNCLASSED else classes
+    class_names = config.targets.of_objects(classes)
     about: dict[str, Any] = {"lists": lists, "display_name": name, "ledger": entries.ledger}
     catalog = Catalog(split, paths, folders, annotated, labels, class_names, **about)
     needs_boxes = config.uses_boxes(split)

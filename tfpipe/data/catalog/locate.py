@@ -1,6 +1,6 @@
 """Looks up paths and labels of samples in the catalog, in graph."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -81,13 +81,15 @@ class Lookup:
         return tf.where(self._annotated.at(items), tf.strings.join([folders, stems, self._suffix]), "")
 
 
-def find_targets(catalog: Catalog, *, sent: bool = False) -> Callable[[Any, tf.Tensor], Targets]:
+def find_targets(
+    catalog: Catalog, classes: Sequence[str], *, sent: bool = False
+) -> Callable[[Any, tf.Tensor], Targets]:
     """Returns an in-graph function: (images as read, `Encoded` [n]; their sizes, int32 [n, 2]) -> the boxes to crop.
 
-    It looks up known boxes, or parses the annotations; `sent` as in Lookup.
+    It looks up known boxes, or parses the annotations for objects of `classes`; `sent` as in Lookup.
     """
     if catalog.boxes is None:
-        parse = target_parser(catalog.classes, catalog.annotation_format)
+        parse = target_parser(classes, catalog.annotation_format)
         return lambda images, sizes: parse(images.annotation, images.annotation_path, images.label, sizes, images.jpeg)
     stated = catalog.stated if catalog.stated is None or not catalog.by_box else catalog.stated[catalog.boxes.images]
     offsets = None if catalog.by_box else catalog.boxes.offsets(len(catalog))
