@@ -125,7 +125,7 @@ def test_an_address_of_an_earlier_launch_does_no_harm(tmp_path: Path, monkeypatc
             leader, _ = rendezvous.connect(launches[0], tmp_path, WAIT_S)
             follower.join(WAIT_S)
     assert found[0] == b"0" * 16 and isinstance(found[1][0], Hub)
-    leader.close()
+    leader.peers[0].connection.close()
 
 
 def test_a_name_that_does_not_resolve_is_named_unless_the_address_serves(

@@ -4,7 +4,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from os.path import commonprefix
+from itertools import takewhile
 from typing import Any
 
 from tfpipe.errors import ConfigError, mask_passwords
@@ -43,7 +43,8 @@ def _by_rank(texts: list[str]) -> str:
     ranks: dict[str, list[int]] = {}
     for rank, text in enumerate(texts):
         ranks.setdefault(mask_passwords(text), []).append(rank)
-    begin = len(commonprefix(list(ranks))) - BEFORE if max(map(len, ranks)) > LENGTH else 0
+    alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*ranks, strict=False))
+    begin = sum(1 for _ in alike) - BEFORE if max(map(len, ranks)) > LENGTH else 0
     return ", ".join(f"{_part(text, max(begin, 0))} on {name_ranks(numbers)}" for text, numbers in ranks.items())
 
 

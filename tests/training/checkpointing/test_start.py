@@ -14,7 +14,6 @@ from tfpipe.data.sources.registry import load_split
 from tfpipe.training.checkpointing.checkpoints import Checkpoint, GlobalBatch, State, contract_of, settings_of, write
 from tfpipe.training.checkpointing.start import find_start, forget_after
 
-
 # Two epochs of 10 steps, and half of a third; a line of each kind.
 LINES = [
     *({"epoch": 1, "step": step, "interval": {}} for step in (5, 10)),

@@ -18,7 +18,7 @@ from tfpipe.data.sources.tables.formats import any_bytes, arrow_values, without_
 from tfpipe.data.sources.tables.table import Table
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, counted
-from tfpipe.util.ledger import Counts, Ledger
+from tfpipe.util.ledger import Ledger
 
 KIND = f"{__name__}:InMemory"
 ACCEPTED = (
@@ -43,7 +43,8 @@ class MemoryTable(NamedTuple):
     name: str  # for messages: "the DataFrame"
     table: pa.Table
     order: np.ndarray | None = None  # int64 [n]: rows of the table that count, in their order; None for all
-    left_out: Counts = {}  # rows next to it that are neither training nor test data
+    left_out: Mapping[str, tuple[int, str]] = {}
+    """Counts of a Ledger: rows next to it that are neither training nor test data."""
 
 
 class ArrowImages:
