@@ -61,11 +61,16 @@ def _of_role(files: Sequence[AnyPath], role: Role) -> FilesOf:
 
 
 def expand_pattern(url: str) -> list[str]:
-    """Returns the URLs of a pattern such as https://host/train-{0000..0099}.tar; of any other URL itself."""
+    """Returns the URLs of a pattern such as https://host/train-{0000..0099}.tar; of any other URL itself.
+
+    Raises ConfigError if the numbers go down.
+    """
     numbers = re.search(r"\{(\d+)\.\.(\d+)\}", url)
     if numbers is None:
         return [url]
     pattern, first, last = numbers[0], numbers[1], numbers[2]
+    if int(first) > int(last):
+        raise ConfigError(f"{url}: received {pattern}, which names no file; accepted: the smaller number first")
     return [url.replace(pattern, f"{number:0{len(first)}}", 1) for number in range(int(first), int(last) + 1)]
 
 

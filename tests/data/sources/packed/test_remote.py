@@ -13,6 +13,7 @@ from tests.support.sample import SampleData
 from tests.support.server import Server, serving
 from tfpipe import Config, Loader, World, make_config
 from tfpipe.cli import main
+from tfpipe.data.sources.data_files import expand_pattern
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.sources.remote import fetcher
 from tfpipe.errors import ConfigError, TfpipeError
@@ -217,3 +218,11 @@ def test_a_server_that_cannot_be_reached_is_no_missing_file(
     server.fail = lambda path: 0 if path.startswith("crops/train-") else None
     with pytest.raises(ConfigError, match=r"named in the manifest: .*; tried 2 times .*; see to the server"):
         load_split(packed.data, "train", World())
+
+
+def test_the_numbers_of_a_pattern_go_up() -> None:
+    assert expand_pattern("https://host/{08..10}.tar") == [
+        f"https://host/{number}.tar" for number in ("08", "09", "10")
+    ]
+    with pytest.raises(ConfigError, match=r"https://host/\{3\.\.1\}\.tar: received \{3\.\.1\}, which names no file"):
+        expand_pattern("https://host/{3..1}.tar")

@@ -121,6 +121,10 @@ BOX = {"id": 11, "image_id": 1, "category_id": 1, "bbox": [8, 6, 8, 18]}
         ),
         ({"annotations": [BOX | {"bbox": None}]}, "the annotation 11: received None as bbox"),
         (
+            {"annotations": [{"iscrowd": 1}, {"image_id": 1, "category_id": 1, "bbox": 0}]},
+            "the annotation 1: received 0 as bbox",
+        ),
+        (
             {"annotations": [{key: BOX[key] for key in BOX if key != "bbox"}]},
             r"the annotation 11: received no bbox; accepted: \[x, y, width, height\]",
         ),

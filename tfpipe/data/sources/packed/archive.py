@@ -231,7 +231,7 @@ def _sort(members: Iterable[Member], folder: str, noted: UsedMembers, archives: 
             noted.xmls.append(member._replace(name=name))
         elif ending in TAR:
             archives.append(member._replace(name=name))
-        elif ending in ZIP or (ending in COMPRESSED and not any(word in name for word in NO_IMAGES)):
+        elif ending in ZIP or (ending in COMPRESSED and not holds_no_images(name)):
             raise ValueError(
                 f"{name} within it is {'a zip file' if ending in ZIP else 'compressed'}: unpack it, or pack it as .tar"
             )

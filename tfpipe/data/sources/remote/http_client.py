@@ -312,15 +312,14 @@ class HttpClient:
 
     def _end(self, multi: Any) -> None:
         """Ends all batches without results, and closes the connections."""
-        batches = {*(transfer.batch for transfer in self._running.values()), *(batch for batch, _ in self._waiting)}
+        with self._lock:  # no batch comes after it
+            self._closed = True
+            os.close(self._wake)
         for handle in self._running:
             multi.remove_handle(handle)
         multi.close()
         self._epoll.close()
-        with self._lock:
-            self._closed = True
-            os.close(self._wake)
-        for batch in batches:
+        for batch in {*(transfer.batch for transfer in self._running.values()), *(batch for batch, _ in self._waiting)}:
             batch.future.cancel()
 
 

@@ -87,7 +87,7 @@ class S3Objects:
             self._failures.pop(name, None)
         elif not isinstance(error, TooLong) and name not in self._refused:
             self._failures[name] = self._failures.get(name, 0) + 1
-            if self._failures[name] == FEWEST_FAILURES:
+            if self._failures[name] >= FEWEST_FAILURES:
                 self._refused.add(name)
                 log.warning(MOVED, name, error, REGION if status_of(error) in OF_REGIONS else "")
 

@@ -48,12 +48,12 @@ def read_coco(path: Path) -> Rows:
         _check_kind(content)
         names = _categories(content["categories"])
         images, numbers = _images(content["images"])
-        ledger, objects = Ledger(), list[dict[str, Any]]()
+        ledger, objects = Ledger(), dict[int, dict[str, Any]]()
         for number, entry in enumerate(content["annotations"]):
             if _is_crowd(entry, number):
                 ledger.add("boxes of crowds", _name(entry, number))
             else:
-                objects.append(entry)
+                objects[number] = entry
         owners, edges, texts = _objects(objects, numbers, names)
         sizes = np.array([[_side(image, side) for side in ("height", "width")] for image in images], np.float32)
         # Tools on Windows write its separator, which no name in a published data set has.
@@ -154,12 +154,12 @@ def _is_crowd(entry: dict[str, Any], number: int) -> bool:
 
 
 def _objects(
-    entries: list[dict[str, Any]], numbers: dict[Any, int], names: dict[Any, str]
+    entries: dict[int, dict[str, Any]], numbers: dict[Any, int], names: dict[Any, str]
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Returns the number of each object's image, int64 [k], its box as stored, float32 [k, 4], and its category."""
     owners, texts = list[int](), list[str]()
     boxes: list[list[float]] = []
-    for number, entry in enumerate(entries):
+    for number, entry in entries.items():
         name = _name(entry, number)
         for key, ids in (("image_id", numbers), ("category_id", names)):
             if entry.get(key) not in ids:
