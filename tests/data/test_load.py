@@ -220,6 +220,7 @@ def test_a_state_resumes_from_another_form(root: Path) -> None:
         ({"validation_split": 0.2}, "did you mean test_share?"),
         ({"label_column": "y"}, 'did you mean columns={"label": ...}?'),
         ({"box_format": "xywh"}, 'did you mean columns={"box_format": ...}?'),
+        ({"format": "yolo"}, 'did you mean layout={"format": ...}?'),
         ({"epochs": 5}, "training.epochs is a key of a config for `tfpipe train`, not of the data"),
         ({"train_filelist": "a.txt"}, "what is loaded is the first argument"),
         ({"image_size": 8, "crop_image_size": 8}, "image_size and crop_image_size are two names of one argument"),

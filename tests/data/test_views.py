@@ -298,8 +298,13 @@ def test_stored_crops_are_of_their_letterbox(sample: SampleData, tmp_path: Path)
 
 def test_settings_without_effect_are_named() -> None:
     keys: dict[str, Any] = {"train_filelist": "x", **KEYS}
-    data = make_config({"data": {**keys, "fit": "letterbox", "flip": True, "views": [{"flip": False}]}}).data
-    assert [message.partition(" ")[0] for message in unused_settings(data)] == ["data.fit", "data.flip"]
+    views: list[dict[str, Any]] = [{"flip": False}, {"flip": False, "crop": "center", "random_resized": {}}]
+    data = make_config({"data": {**keys, "fit": "letterbox", "flip": True, "views": views}}).data
+    assert [message.partition(" ")[0] for message in unused_settings(data)] == [
+        "data.fit", "data.views[1].random_resized", "data.flip",
+    ]  # fmt: skip
+    source = {"kind": "folders", "path": "x", "test_seed": 1}
+    assert len(list(unused_settings(make_config({"data": {"source": source}}).data))) == 1
     views = [{"crop": "full"}, {"crop": "center"}]
     assert not list(
         unused_settings(make_config({"data": {**keys, "fit": "letterbox", "views": views, "center_fraction": 1}}).data)

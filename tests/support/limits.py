@@ -21,10 +21,10 @@ MODULES, MODULES_OF = 15, {"tfpipe/data": 7}
 FIRST_WORDS = {"Of", "What", "Where", "Who", "Such", "As"}
 
 LINES = {
-    "tfpipe/**/*.py": 38_031,
-    "tfpipe/data/sources/**/*.py": 8_323,
-    "tfpipe/tools/**/*.py": 5_159,
-    "tfpipe/training/**/*.py": 4_502,
+    "tfpipe/**/*.py": 37_711,
+    "tfpipe/data/sources/**/*.py": 8_245,
+    "tfpipe/tools/**/*.py": 5_104,
+    "tfpipe/training/**/*.py": 4_473,
     "tfpipe/native/**/*.[ch]": 7_679,
 }
 """Lines of files by their pattern. They only fall: each change looks for what it makes needless."""

@@ -360,6 +360,12 @@ def unused_settings(data: DataConfig) -> Iterator[str]:
             yield f"data.{name} has no effect: it is for images of filelists, and data.source says where its boxes are"
     if data.max_bad_fraction != fields["max_bad_fraction"].default and data.on_error == "raise":
         yield 'data.max_bad_fraction has no effect: it is for data.on_error "skip"'
+    for number, (crop, view) in enumerate((view.crop or data.crop, view) for view in data.views):
+        if view.random_resized is not None and crop != "random_resized":
+            name = f"data.views[{number}]"
+            yield f'{name}.random_resized has no effect: it is for "random_resized", and {name}.crop is "{crop}"'
+    if data.source is not None and data.source.test_seed and data.source.test_share is None:
+        yield "data.source.test_seed has no effect: it is for data.source.test_share"
     for name in ("flip", "augment"):
         if getattr(data, name) and data.views and all(getattr(view, name) is not None for view in data.views):
             yield f"data.{name} has no effect: each of data.views has its own"

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 # The spelling in the ALCF tutorial's config, and the keys there that have no effect here.
 MISSPELT = "prefectch_buffer_size"
+OPENING = '{{"{}": '  # of a section within an argument
 IGNORED = (("accuracy", "name"), ("validation", "batches"), ("data", "handler"))
 # Python's constants, in JSON.
 CONSTANTS = {"None": None, "True": True, "False": False}
@@ -229,11 +230,12 @@ def _nearest(argument: str, accepted: list[str]) -> str:
         return f"{elsewhere} is a key of a config for `tfpipe train`, not of the data"
     if guesses := difflib.get_close_matches(argument, [*accepted, *ALIASES], n=1):
         return f"did you mean {guesses[0]}?"
-    for path in known_paths(Config):
+    # The outermost of the keys that are named so.
+    for path in sorted(known_paths(Config), key=lambda path: path.count(".")):
         section, *inner = path.split(".")
         if inner and inner[-1] == argument:
-            keys = inner[1:] if inner[0] == "source" else inner
+            first, *keys = inner[1:] if inner[0] == "source" else inner
             if section != "data":
                 return f"{path} is a key of a config for `tfpipe train`, not of the data"
-            return f'did you mean {keys[0]}={{"{argument}": ...}}?'
+            return f"did you mean {first}={''.join(map(OPENING.format, keys))}...{'}' * len(keys)}?"
     return f"accepted: {', '.join(accepted)}"

@@ -147,7 +147,8 @@ def load_run(config: Config, world: World, marks: bool = False) -> tuple[Loader,
             "%s: %s of %s%s%s",
             f"from epoch {phase.epoch + 1} on" if several else "an epoch",
             *(counted(phase.steps, "step"), ranks, counted(phase.batch_size, "crop")),
-            f" of {height}x{width}" if several else f"; {of_list}",
+            (f" of {height}x{width}" if several else f"; {of_list}")
+            + (", which training.epochs does not reach" if phase.epoch >= config.training.epochs else ""),
         )
     if config.data.has_phases:
         logger.info("%s", of_list)

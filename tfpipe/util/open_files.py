@@ -42,8 +42,9 @@ class OpenFiles:
             raise
 
     def __del__(self) -> None:
-        for file in filter(None, [*getattr(self, "_opened", ()), *getattr(self, "_lost", ())]):
-            os.close(file)
+        for file in (*getattr(self, "_opened", ()), *getattr(self, "_lost", ())):
+            if file is not None:
+                os.close(file)
 
 
 def allow_open(files: int) -> None:

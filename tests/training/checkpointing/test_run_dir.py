@@ -47,6 +47,13 @@ def test_a_directory_without_room_for_checkpoints_is_refused_before_training(tmp
         check_room(tmp_path, free, World())
 
 
+def test_other_files_are_no_checkpoints_to_resume(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints/weights.npz").touch()
+    with pytest.raises(ConfigError, match=r"no checkpoint in .*checkpoints to resume"):
+        choose_run_dir(tmp_path, Path("c.json"), World(), "must")
+
+
 def test_runs_that_begin_in_the_same_second_have_directories_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

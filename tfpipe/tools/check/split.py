@@ -217,7 +217,7 @@ def _read_xml(split: Split, path: str) -> Outcome | None:
 
 def _look(subject: CheckTarget, chunks: Sequence[range], processes: int | None) -> list[Findings]:
     config, catalog, world = subject.split.config, subject.split.catalog, subject.split.world
-    classes = {name: number for number, name in enumerate(catalog.classes)}
+    classes = {name: number for number, name in enumerate(config.targets.of_objects(catalog.classes))}
     work = partial(look, classes=classes, most_pixels=config.max_pixels)
     processes = min(processes or world.threads or usable_cpus(), max(1, len(chunks)))
     label = f"checking {catalog.split} data ({counted(max(map(len, chunks), default=0), 'image')} each)"
@@ -258,8 +258,8 @@ def _check_masks(split: Split, items: list[int], seen: list[Findings]) -> list[F
         problems = pool.map(partial(_mask_problem, split), (items[number] for number in sound))
         for number, problem in zip(sound, problems, strict=True):
             if problem:
-                codes = seen[number].codes | {"bad mask"}
-                seen[number] = seen[number]._replace(codes=codes, reason=problem)
+                reason = "; ".join(filter(None, (seen[number].reason, problem)))
+                seen[number] = seen[number]._replace(codes=seen[number].codes | {"bad mask"}, reason=reason)
     return seen
 
 

@@ -18,7 +18,7 @@ from tfpipe import __version__
 from tfpipe.config import load_config
 from tfpipe.config.model import without_options
 from tfpipe.data.runtime.recording import Recording
-from tfpipe.errors import ConfigError, TfpipeError, counted
+from tfpipe.errors import ConfigError, counted
 from tfpipe.tools.report import figures
 from tfpipe.tools.report.diagnosis import diagnose_run, uses
 from tfpipe.tools.report.figures import GRAY, RED, AxisMark, Bar, Figure, Line
@@ -286,8 +286,9 @@ def sample_pictures(config_path: Path) -> tuple[str, str]:
             out = Path(folder) / "crops.jpg"
             text = view(config, ViewRequest("batch", "train", PICTURES, 0), out)
             picture = base64.b64encode(out.read_bytes()).decode()
-    except (TfpipeError, OSError, ValueError) as error:
-        return "", f"The crops cannot be drawn here: {str(error).splitlines()[0]}"
+    except Exception as error:  # also what a transform of the user's raises
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        return "", f"The crops cannot be drawn here: {reason}"
     return f"data:image/jpeg;base64,{picture}", text.partition(": ")[2] or text
 
 

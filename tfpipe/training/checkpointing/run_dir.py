@@ -9,7 +9,7 @@ from typing import Literal
 
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.training.checkpointing.checkpoints import FOLDER
+from tfpipe.training.checkpointing.checkpoints import FOLDER, checkpoint_paths
 from tfpipe.training.monitor.metrics import METRICS
 from tfpipe.util.atomic_write import PARTIAL, remove_leftovers
 from tfpipe.util.locks import locked
@@ -29,7 +29,7 @@ def check_run_dir(logdir: Path | None, resume: Resume | None) -> None:
         raise ConfigError("--resume needs --logdir, the directory of the run to continue")
     if logdir is None:
         return
-    checkpoints = any((logdir / FOLDER).glob("*.npz"))
+    checkpoints = checkpoint_paths(logdir)
     if resume == "must" and not checkpoints:
         raise ConfigError(f"no checkpoint in {logdir / FOLDER} to resume; --resume auto would start a new run")
     if resume is None and (checkpoints or (logdir / METRICS).exists()):
