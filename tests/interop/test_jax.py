@@ -90,6 +90,14 @@ def test_a_sharded_pass_that_is_resumed_has_the_batches_that_are_left(config: Co
     with tfpipe.jax.Loader(config, "test", sharding=sharding) as resumed:
         resumed.load_state_dict(state)
         assert len(list(resumed)) == len(resumed) - 2 > 0
+    with tfpipe.jax.Loader(config, "test", sharding=sharding) as closed:
+        closed.commit()
+        next(closed), next(closed)
+        closed.commit(1)
+        closed.close()
+        assert len([next(closed) for _ in range(len(closed) - 1)]) > 0
+        with pytest.raises(StopIteration):
+            next(closed)
 
 
 @pytest.mark.parametrize(("kind", "filler"), [(np.int32, -1), (np.float32, -1), (np.uint8, 255)])
