@@ -12,7 +12,9 @@ from tests.support.batches import elements
 from tests.support.scenes import CLASSES, make_scenes
 from tfpipe import World, make_config
 from tfpipe.config import Config
+from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.pipeline import build_batches
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.index import build_index
 from tfpipe.prepare.stage import stage
@@ -49,23 +51,25 @@ def test_an_index_changes_nothing(tmp_path: Path, targets: Any, crop: str) -> No
     """Images without a class have boxes of all classes, wherever these come from."""
     make_scenes(tmp_path / "scenes", 12)
     config = config_of(tmp_path / "scenes/train.txt", targets=targets, crop=crop)
-    expected = first(config)
+    expected, count = first(config), count_crops(load_split(config.data, "train", World()))
     assert build_index(config.data, "train", World()).images == 12
     indexed = config_of(tmp_path / "scenes/train.txt", targets=targets, crop=crop, annotations="index")
     assert_same(first(indexed), expected)
+    assert count_crops(load_split(indexed.data, "train", World())) == count
 
 
 @pytest.mark.parametrize("indexed", [False, True])
-@pytest.mark.parametrize("kind", ["boxes", "labels"])
+@pytest.mark.parametrize("kind", ["boxes", "labels", "none"])
 def test_a_staged_copy_gives_the_same(tmp_path: Path, kind: str, indexed: bool) -> None:
     make_scenes(tmp_path / "scenes", 12)
-    config = config_of(tmp_path / "scenes/train.txt", targets=kind)
+    keys = {"targets": kind, "crop": "random_resized", "annotations": "index" if indexed else "xml"}
+    config = config_of(tmp_path / "scenes/train.txt", **keys | {"annotations": "auto"})
     if indexed:
         build_index(config.data, "train", World())
     expected = first(config)
     stage(config.data, ["train"], tmp_path / "copy", World())
     (tmp_path / "scenes").rename(tmp_path / "gone")
-    assert_same(first(config_of(tmp_path / "copy/train.txt", targets=kind)), expected)
+    assert_same(first(config_of(tmp_path / "copy/train.txt", **keys)), expected)
 
 
 def test_masks_are_not_staged(tmp_path: Path) -> None:

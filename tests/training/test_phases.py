@@ -1,6 +1,7 @@
 """Training with sizes by epoch: epochs of their steps, a resume bit for bit, and models that take several sizes."""
 
 import json
+import logging
 import signal
 from pathlib import Path
 
@@ -11,10 +12,11 @@ import pytest
 from tests.support.commands import run_train
 from tests.support.runs import interrupted, read_metrics, steps, trained
 from tests.support.sample import TINY, SampleData
-from tfpipe import Config, ConfigError, make_config
+from tfpipe import Config, ConfigError, World, load_config, make_config
 from tfpipe.data.order.schedule import Schedule
 from tfpipe.errors import Stopped
 from tfpipe.training.compile import build_optimizer
+from tfpipe.training.loop import load_run
 from tfpipe.training.models import build_model
 
 SIZES = {"crop_image_size": [[0, 16], [1, 24]], "test_crop_image_size": [32, 32], "batch_size": [[0, 8], [1, 4]]}
@@ -51,6 +53,16 @@ def test_an_interrupted_run_ends_with_the_same_weights_bit_for_bit(sample: Sampl
     assert "epoch 2/2  step 20/24" in done.out
     other = run_train("-c", config, "-l", parts, "--resume", "--set", "data.batch_size=[[0, 8], [1, 6]]")
     assert other.code == 2 and "data.batch_size: 1 rank x 4 then, 1 rank x 6 now" in other.err
+
+
+def test_sizes_that_no_epoch_has_are_named(
+    sample: SampleData, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = load_config(sample.config(tmp_path / "c.json", data={"crop": "random_resized", **SIZES}))
+    with caplog.at_level(logging.INFO):
+        load_run(config, World())
+    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("from epoch")]
+    assert [line.endswith(", which training.epochs does not reach") for line in lines] == [False, True]
 
 
 def config_of(name: str, **data: object) -> Config:

@@ -160,4 +160,5 @@ def _count(split: Split, images: range) -> CropCount:
 
 def _crops_of(split: Split, items: np.ndarray) -> int:
     """Returns the number of crops of `items` (int64 [n]), all of which have an XML, by reading the XMLs."""
-    return len(boxes_of(split.catalog, split.storage, items, show=split.world.rank == 0).boxes.labels)
+    catalog = replace(split.catalog, classes=split.object_classes)
+    return len(boxes_of(catalog, split.storage, items, show=split.world.rank == 0).boxes.labels)

@@ -239,7 +239,7 @@ def _plan(data: Split, decoder: Decoder) -> Callable[[Encoded], Plan]:
     """Returns the function that chooses the crops of n images, with memory for their pixels."""
     config, catalog = data.config, data.catalog
     flip = [data.training and view.flips for view in config.by_view]
-    find = find_targets(catalog, config.targets.of_objects(catalog.classes), sent=config.service is not None)
+    find = find_targets(catalog, data.object_classes, sent=config.service is not None)
     entries = None if data.entries is None else entry_finder(data.entries, catalog)
     origin_of = choose_origin(data)
 

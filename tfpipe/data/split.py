@@ -91,6 +91,11 @@ class Split(ABC):
         return self.catalog.classes
 
     @property
+    def object_classes(self) -> tuple[str, ...]:
+        """Classes by which boxes are chosen; () if images have no class, and all boxes count."""
+        return self.config.targets.of_objects(self.classes)
+
+    @property
     def outputs(self) -> int:
         """Number of the model's outputs: `data.num_classes`, or the number of classes."""
         return self.config.num_classes or len(self.classes)

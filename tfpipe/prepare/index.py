@@ -70,8 +70,8 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     config = config.model_copy(update=PLAIN | config.targets.unread)
     xmls = {"annotations": "xml" if box_file is None else "none"}
     loaded = load_split(config.model_copy(update=xmls), split, world)
-    catalog = replace(loaded.catalog, classes=config.targets.of_objects(loaded.catalog.classes))
-    loaded = replace(loaded, catalog=catalog)
+    loaded = replace(loaded, catalog=replace(loaded.catalog, classes=loaded.object_classes))
+    catalog = loaded.catalog
     table = None
     if box_file is not None:
         table = world.from_rank0(lambda: read_box_table(box_file, catalog.paths, catalog.labels, catalog.classes))

@@ -187,7 +187,7 @@ def _write_lists(config: DataConfig, split: str, plan: StagePlan, out: Path) -> 
 
         paths = read_filelist(target)
         source = config.box_file_for(split) or find_layout(config.layout, paths)
-        key = index_fingerprint(paths, plan.split.catalog.classes, plan.split.catalog.labels, source, config.turn)
+        key = index_fingerprint(paths, plan.split.object_classes, plan.split.catalog.labels, source, config.turn)
         copy_index(index_path(config, config.filelist_for(split)), beside, paths, key)
 
 

@@ -37,17 +37,21 @@ def test_bad_masks_stop_training_and_are_named(root: Path, table: bool, crop: st
     (root / "Masks/005.png").write_bytes((root / "Masks/006.png").read_bytes())
     (root / "Masks/007.png").unlink()
     (root / "JPEGImages/009.jpg").write_bytes(b"")
+    damaged = (root / "JPEGImages/010.jpg").read_bytes()
+    (root / "JPEGImages/010.jpg").write_bytes(damaged[:700] + bytes(8) + damaged[708:])
+    (root / "Masks/010.png").unlink()
     (found,) = check(data, ["train"], World())
     reasons = {example["path"][-7:-4]: example["reason"] for each in found.oddities for example in each.examples}
     assert [(each.code, each.count) for each in found.oddities if each.code in ("bad mask", "empty")] == [
         ("empty", 1),
-        ("bad mask", 3),
+        ("bad mask", 4),
     ]
     assert "Masks/003.png: it is damaged" in reasons["003"]
     assert "Masks/005.png: it has " in reasons["005"] and "and its image" in reasons["005"]
     assert reasons["007"].endswith("Masks/007.png: No such file or directory")
+    assert "Corrupt JPEG data" in reasons["010"] and reasons["010"].endswith("010.png: No such file or directory")
     assert (
-        conclusion([found]) == "4 of 12 images of the train " + ("data" if table else "list") + " would stop training"
+        conclusion([found]) == "5 of 12 images of the train " + ("data" if table else "list") + " would stop training"
     )
 
 

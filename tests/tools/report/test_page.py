@@ -14,6 +14,7 @@ import pytest
 from tests.support.late import LATE_S, delay_one
 from tests.support.pages import findings_of, read_page, titles_of
 from tests.support.recorded import unpack
+from tests.support.sample import SampleData
 from tfpipe import Config, World
 from tfpipe.cli import main
 from tfpipe.data.runtime.recording import Recording, TracedBatch
@@ -22,7 +23,7 @@ from tfpipe.errors import ConfigError
 from tfpipe.native import core
 from tfpipe.tools.bench.bench import trace
 from tfpipe.tools.report.figures import POINTS, RANKS, Line, chosen_ranks, thin
-from tfpipe.tools.report.page import WORST, timeline, worst_batches, write_page
+from tfpipe.tools.report.page import WORST, sample_pictures, timeline, worst_batches, write_page
 from tfpipe.tools.report.runs import load_run
 from tfpipe.tools.report.text import as_json, render
 
@@ -88,6 +89,16 @@ def test_a_straggler_a_stall_and_a_resume_are_told(tmp_path: Path) -> None:
     assert kinds == ["start", "checkpoint", "resume", "stop", "resume", "failure", "failure", "resume", "end"]
     versions = page.xpath("//section[@aria-labelledby='config']//dd/text()")
     assert versions == ["3.15.1"] and "cannot be drawn" in page.xpath("string(//section[@aria-labelledby='pictures'])")
+
+
+def failing(images: Any, labels: Any) -> Any:
+    raise LookupError("no such statistics")
+
+
+def test_a_page_says_why_a_transform_draws_no_crops(sample: SampleData, tmp_path: Path) -> None:
+    config = sample.config(tmp_path / "c.json", data={"transform": f"{__name__}:failing"})
+    picture, text = sample_pictures(config)
+    assert picture == "" and text.startswith("The crops cannot be drawn here: ") and "no such statistics" in text
 
 
 @pytest.mark.parametrize("name", ["decode", "bench", "compute"])

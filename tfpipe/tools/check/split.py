@@ -183,7 +183,9 @@ def _list_target(config: DataConfig, split: str, world: World) -> CheckTarget:
     catalog = replace(images_catalog(split, paths, labels.numbers, classes), ledger=entries.ledger)
     reads, box_file, table = reads_boxes(config, split, paths), config.box_file_for(split), None
     if reads and box_file is not None:
-        table = world.from_rank0(lambda: read_box_table(box_file, paths, labels.numbers, classes))
+        table = world.from_rank0(
+            lambda: read_box_table(box_file, paths, labels.numbers, config.targets.of_objects(classes))
+        )
     elif reads:
         layout = find_layout(config.layout, paths)
         storage = storage_of(config, paths)
@@ -217,7 +219,7 @@ def _read_xml(split: Split, path: str) -> Outcome | None:
 
 def _look(subject: CheckTarget, chunks: Sequence[range], processes: int | None) -> list[Findings]:
     config, catalog, world = subject.split.config, subject.split.catalog, subject.split.world
-    classes = {name: number for number, name in enumerate(config.targets.of_objects(catalog.classes))}
+    classes = {name: number for number, name in enumerate(subject.split.object_classes)}
     work = partial(look, classes=classes, most_pixels=config.max_pixels)
     processes = min(processes or world.threads or usable_cpus(), max(1, len(chunks)))
     label = f"checking {catalog.split} data ({counted(max(map(len, chunks), default=0), 'image')} each)"

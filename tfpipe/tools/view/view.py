@@ -152,7 +152,7 @@ def find_scenes(split: Split, stream: Stream, count: int) -> list[Scene]:
     positions, crop_labels = (np.repeat(part, views, axis=0) for part in (crops.positions, crops.labels))
     numbers = np.arange(len(tiles)) % views if views > 1 else positions[:, 1]
     images: Encoded = next(Cancellable(encoded.batch(count)))
-    targets = find_targets(catalog, config.targets.of_objects(catalog.classes))(images, images.size)
+    targets = find_targets(catalog, split.object_classes)(images, images.size)
     chosen = choose_windows(targets, images.size, images.visit.position, config, catalog.split, split.crops_objects)
     windows = from_first(chosen, images.visit.first_crop)
     cut = _visible(windows.windows.numpy(), config, catalog.split)
