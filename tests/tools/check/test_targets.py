@@ -50,9 +50,8 @@ def test_bad_masks_stop_training_and_are_named(root: Path, table: bool, crop: st
     assert "Masks/005.png: it has " in reasons["005"] and "and its image" in reasons["005"]
     assert reasons["007"].endswith("Masks/007.png: No such file or directory")
     assert "Corrupt JPEG data" in reasons["010"] and reasons["010"].endswith("010.png: No such file or directory")
-    assert (
-        conclusion([found]) == "5 of 12 images of the train " + ("data" if table else "list") + " would stop training"
-    )
+    noun = "images of the train " + ("data" if table else "list")
+    assert conclusion([found]) == f"5 of 12 {noun} would stop training; 1 of 12 {noun} are wrong"
 
 
 @pytest.mark.parametrize(("kind", "label"), [("number", "age"), ("labels", "tags"), ("boxes", "label")])

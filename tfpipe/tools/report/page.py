@@ -287,7 +287,9 @@ def sample_pictures(config_path: Path) -> tuple[str, str]:
             text = view(config, ViewRequest("batch", "train", PICTURES, 0), out)
             picture = base64.b64encode(out.read_bytes()).decode()
     except Exception as error:  # also what a transform of the user's raises
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        # Of a transform AutoGraph tells the lines of code before the error itself.
+        reason = lines[-1 if lines[0] == "in user code:" else 0].strip()
         return "", f"The crops cannot be drawn here: {reason}"
     return f"data:image/jpeg;base64,{picture}", text.partition(": ")[2] or text
 
