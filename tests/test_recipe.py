@@ -30,7 +30,7 @@ RECIPE = {
 }
 BATCHES = 24  # of a run; an epoch has 12
 # For each of the nine ways; in parts, since one takes two minutes on a slow machine.
-RUNS, PARTS = (5, 2) if os.environ.get("TFPIPE_TESTS") == "full" else (1, 1)
+RUNS, PARTS = (2, 2) if os.environ.get("TFPIPE_TESTS") == "full" else (1, 1)
 CONSUMERS = {"for": Consumer, "torch": Torch, "StatefulDataLoader": Stateful, "JAX": Jax, "JAX, sharded": Sharded}
 SOURCES = ("files", "packed", "tar")
 

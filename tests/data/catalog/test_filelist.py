@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.trees import touch
@@ -118,10 +118,20 @@ def test_a_file_list_is_the_list_of_its_paths(paths):
 
 
 @given(st.lists(PATHS.map("".join), min_size=1))
+@example(["\\"])
 def test_a_list_of_any_paths_is_read_as_os_path_join_has_them(tmp_path_factory, paths):
     path = tmp_path_factory.getbasetemp() / "any/list.txt"
     write_filelist(path, paths)
     assert list(read_filelist(path)) == [os.path.join(path.parent, line) for line in paths]
+
+
+def test_a_backslash_is_a_character_of_a_name_that_exists_so(tmp_path):
+    touch(tmp_path, "a/1.jpg", "a\\1.jpg")
+    (tmp_path / "list.txt").write_text("a\\1.jpg\n")
+    assert list(read_filelist(tmp_path / "list.txt")) == [str(tmp_path / "a\\1.jpg")]
+    (tmp_path / "a\\1.jpg").unlink()
+    with pytest.raises(ConfigError, match="has Windows' separators"):
+        read_filelist(tmp_path / "list.txt")
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_path(tmp_path):

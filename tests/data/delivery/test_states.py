@@ -335,7 +335,7 @@ class Loaders(RuleBasedStateMachine):
 
 
 # In parts, each of which is far from pytest's limit of time, with a seed of its own.
-@pytest.mark.parametrize("part", range(8 if FULL else 1))
+@pytest.mark.parametrize("part", range(4 if FULL else 1))
 def test_whatever_is_done_each_crop_is_handed_out_and_counted_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:

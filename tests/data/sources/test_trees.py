@@ -179,7 +179,7 @@ SETTINGS = st.sampled_from(
 
 
 # In parts, each of which is far from pytest's limit of time.
-@pytest.mark.parametrize("part", range(4 if FULL else 1))
+@pytest.mark.parametrize("part", range(2 if FULL else 1))
 @given(TREES, SETTINGS)
 @settings(max_examples=500 if FULL else 100)
 def test_every_entry_is_used_once_or_counted_or_the_data_are_refused(tmp_path_factory, part, names, how) -> None:
@@ -193,7 +193,7 @@ SPLITS = st.lists(st.sampled_from(["cat", "dog", "train", "val", "seg_train", "s
 
 
 @given(st.sets(SPLITS.map(lambda names: "/".join([*names, "1.jpg"])), max_size=8), st.sampled_from([None, 1, 2, -1]))
-@settings(max_examples=3_000 if FULL else 400)
+@settings(max_examples=1_500 if FULL else 400)
 def test_there_is_test_data_if_some_is_chosen(tmp_path_factory, names: set[str], level: int | None) -> None:
     """Also where the names of a few folders tell, and not all images are listed."""
     root = tmp_path_factory.mktemp("there")
@@ -210,7 +210,7 @@ def test_there_is_test_data_if_some_is_chosen(tmp_path_factory, names: set[str],
 
 
 @given(TREES, ENTRIES, st.sampled_from(["inside", "beside", "link"]))
-@settings(max_examples=1_000 if FULL else 15)
+@settings(max_examples=500 if FULL else 15)
 def test_entries_of_two_folders_are_used_once_or_counted(tmp_path_factory, names, others, place: str) -> None:
     root = tmp_path_factory.mktemp("entries")
     inside, elsewhere = root / "ds/held-out", root / "test"
@@ -237,7 +237,7 @@ ENDINGS = {"webdataset": "tar", "archive": "tar", "table": "csv", "tfrecord": "t
 
 
 @given(FILES_OF_DATA, st.sampled_from(["nowhere", "a file", "a folder"]))
-@settings(max_examples=1_500 if FULL else 60)
+@settings(max_examples=750 if FULL else 60)
 def test_every_file_of_data_is_used_once_or_counted_in_every_source(tmp_path_factory, names, elsewhere: str) -> None:
     root, outcomes = tmp_path_factory.mktemp("files"), []
     for kind, ending in ENDINGS.items():

@@ -64,7 +64,7 @@ def check_paths(paths: FileList, place: str, entry: str) -> None:
     remote = np.array([is_url(folder) for folder in paths.folders], bool)
     if not remote.any():
         name = paths[0] if paths else ""
-        if "\\" in name and os.path.lexists(name.replace("\\", "/")):
+        if "\\" in name and not os.path.lexists(name) and os.path.isfile(name.replace("\\", "/")):
             raise ConfigError(f"{place} has Windows' separators, e.g. {name} ({entry} 1): write / in the place of \\")
         return
     login = next((path for path in paths.folders if is_url(path) and LOGIN.search(path)), None)
