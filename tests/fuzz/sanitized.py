@@ -25,6 +25,7 @@ STORED = {"packs": 150, "catalogs": 150, "tables": 150, "states": 5000, "picture
 OPTIONS = {
     "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=0:allocator_may_return_null=1",
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+    "PYTHONFAULTHANDLER": "1",
 }
 
 

@@ -163,8 +163,8 @@ def test_a_call_that_holds_all_threads_ends_the_process_after_the_limit_alone() 
     code = (
         "import time\n"
         "from tfpipe.util.process import ending_after\n"
-        "with ending_after(0.1): pass\n"
-        "time.sleep(0.3)\n"
+        "with ending_after(1): pass\n"
+        "time.sleep(1.2)\n"
         "print('goes on', flush=True)\n"
         "with ending_after(0.1): time.sleep(60)\n"
     )

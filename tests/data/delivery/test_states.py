@@ -177,16 +177,16 @@ class Loaders(RuleBasedStateMachine):
 
         self.close(rank)
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr("tfpipe.util.retry.FIRST_PAUSE_S", 1.0)
-            thread = threading.Thread(target=take)
+            patched.setattr("tfpipe.util.retry.FIRST_PAUSE_S", 3600.0)
+            thread = threading.Thread(target=take, daemon=True)
             thread.start()
             while errors and not outcome:
                 time.sleep(0)
             built = self.simulation.built
             loader.close()
-            thread.join()
+            thread.join(60)
         self.simulation.errors.clear()
-        assert isinstance(outcome[0], Exception), "a batch came after the end"
+        assert outcome and isinstance(outcome[0], Exception), "a batch came after the end, or the pause went on"
         self.ended[rank] |= isinstance(outcome[0], StopIteration)
         assert self.simulation.built == built or self.ended[rank]
         self.went_back(rank)

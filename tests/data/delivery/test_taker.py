@@ -37,11 +37,12 @@ class Source(Iterator[Batch]):
 
 def test_a_failure_may_be_named_for_longer_than_a_batch_may_take() -> None:
     def name(source: Source) -> None:
-        source.failing = True
         source.cancelled.wait(0.5)
         raise TfpipeError("cannot use it")
 
-    taker = Taker(Source(name), 1, 0.05)
+    source = Source(name)
+    source.failing = True
+    taker = Taker(source, 1, 0.05)
     for _ in range(2):
         assert str(taker.peek(1).error) == "cannot use it", "it stays, too"
 
@@ -101,7 +102,7 @@ def test_a_batch_that_came_too_late_is_there_the_next_time() -> None:
     taker = Taker(Source(lambda _: late.wait()), 1, 0.05)
     assert taker.peek(1) is None
     late.set()
-    taker._thread.join(0.5)
+    taker._limit_s = 60
     assert taker.peek(1).batch.data == 1 and taker.peek(2).batch.data == 2
     taker.close()
 

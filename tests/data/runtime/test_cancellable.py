@@ -34,7 +34,8 @@ def test_a_pipeline_that_ends_slowly_holds_nobody_up(monkeypatch: pytest.MonkeyP
     assert ended.wait(60)
 
 
-def test_a_pipeline_that_ends_at_once_has_ended_when_it_is_dropped() -> None:
+def test_a_pipeline_that_ends_at_once_has_ended_when_it_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutdown, "END_S", 60.0)
     slow = Slow()
     slow.allowed.set()
     ended, elements = slow.ended, Cancellable(tf.data.Dataset.range(3))

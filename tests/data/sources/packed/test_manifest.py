@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.support.batches import KNOWN_STEPS, crops, known_crops
+from tests.support.commands import WARM, run
 from tests.support.examples import examples
 from tests.support.images import decoded, encoded, of_jfif_2
 from tests.support.packs import config_of, packed
@@ -446,3 +447,25 @@ def test_crops_are_the_jpegs_that_the_manifest_says(folders: dict[str, Path]) ->
     jpeg = example.features.feature["image/encoded"].bytes_list.value[0]
     image = Image.open(io.BytesIO(jpeg))
     assert image.size == (32, 32) and [layer[1:3] for layer in image.layer] == [(2, 2), (1, 1), (1, 1)]
+
+
+READ = """
+import hashlib, os, sys
+from pathlib import Path
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tfpipe.data.sources.packed.manifest import _read_table
+
+table, path = pa.table({"shard": pa.array([1, 2], pa.int32())}), Path(sys.argv[1])
+pq.write_table(table, path)
+before = len(os.listdir("/proc/self/task"))
+about = {"records": 2, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+assert _read_table(path, about, table.schema) == table
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+def test_no_thread_of_arrows_holds_pythons_bytes(tmp_path: Path) -> None:
+    """One that frees them as the process ends aborts it: apache/arrow#34314, #45017."""
+    done = run(*WARM, "-c", READ, tmp_path / "t.parquet")
+    assert (done.code, done.out) == (0, "0\n"), done.err

@@ -238,7 +238,8 @@ def _read_table(path: AnyPath, entry: dict[str, Any], schema: pa.Schema) -> pa.T
     if hashlib.sha256(contents).hexdigest() != entry["sha256"]:
         raise ConfigError(f"{path} is not what was packed: its sha256 differs; {ADVICE}")
     try:
-        table = pq.read_table(pa.BufferReader(contents))
+        # Not in Arrow's threads: one that frees Python's bytes as the process ends aborts it; costs 50 ns an image.
+        table = pq.ParquetFile(pa.BufferReader(contents)).read(use_threads=False)
         for field in schema:
             if table.schema.field(field.name).type != field.type or table[field.name].null_count:
                 raise ValueError(f"{field.name} is not {field.type} in every row")

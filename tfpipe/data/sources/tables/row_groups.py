@@ -168,12 +168,11 @@ class RowGroups:
         try:
             file = pa.PythonFile(UrlFile(*self.urls[self._groups.file[group]]), "r")
             with pq.ParquetFile(file, metadata=metadata) as parquet:
-                table = parquet.read_row_group(number, columns=[leaf_of(parquet.schema_arrow, self._column)])
+                table = parquet.read_row_group(number, [leaf_of(parquet.schema_arrow, self._column)], use_threads=False)
             parts = list(byte_ranges(arrow_values(table, self._column), self._column))
         except (pa.ArrowInvalid, OSError, TfpipeError) as error:
-            raise ValueError(
-                f"cannot read its row group {number}: {getattr(error, 'strerror', None) or error}"
-            ) from error
+            reason = getattr(error, "strerror", None) or error
+            raise ValueError(f"cannot read its row group {number}: {reason}") from error
         lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(starts) for starts, _ in parts)])
         starts = INT.itemsize * len(lengths) + np.cumsum(lengths)
         return b"".join([starts.astype(INT).tobytes(), *(data[first[0] : first[-1]].data for first, data in parts)])
