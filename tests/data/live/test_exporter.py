@@ -36,10 +36,13 @@ def test_idle_connections_are_few_and_are_closed(
         assert len(closed) == 100 - CONNECTIONS
         with pytest.raises(OSError):
             scraped(served)
-    monkeypatch.setattr(exporter._Handler, "timeout", 0.05)
+    monkeypatch.setattr(exporter._Handler, "timeout", 0.5)
     with Exporter([One()], 0) as served, ExitStack() as stack:
-        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", served.port))) for _ in range(CONNECTIONS)]
-        idle[0].sendall(b"GET /metr")
+        idle = []
+        while len(idle) < CONNECTIONS:
+            idle.append(stack.enter_context(socket.create_connection(("127.0.0.1", served.port))))
+            if len(idle) == 1:
+                idle[0].sendall(b"GET /metr")
         assert [each.recv(1) for each in idle] == [b""] * CONNECTIONS
         assert 'tfpipe_test{rank="0"} 7.0' in scraped(served)
     assert capfd.readouterr().err == ""
