@@ -4,6 +4,7 @@ import socket
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import count, islice
 from typing import Any
 
 import pytest
@@ -38,11 +39,10 @@ def test_idle_connections_are_few_and_are_closed(
             scraped(served)
     monkeypatch.setattr(exporter._Handler, "timeout", 0.5)
     with Exporter([One()], 0) as served, ExitStack() as stack:
-        idle = []
-        while len(idle) < CONNECTIONS:
-            idle.append(stack.enter_context(socket.create_connection(("127.0.0.1", served.port))))
-            if len(idle) == 1:
-                idle[0].sendall(b"GET /metr")
+        connected = (stack.enter_context(socket.create_connection(("127.0.0.1", served.port))) for _ in count())
+        first = next(connected)
+        first.sendall(b"GET /metr")
+        idle = [first, *islice(connected, CONNECTIONS - 1)]
         assert [each.recv(1) for each in idle] == [b""] * CONNECTIONS
         assert 'tfpipe_test{rank="0"} 7.0' in scraped(served)
     assert capfd.readouterr().err == ""

@@ -163,7 +163,7 @@ class RowGroups:
                 )
 
     def _fetch_group(self, group: int) -> bytes:
-        """Returns the block of a row group."""
+        """Returns the block of a row group, read in this thread: Arrow's must not free a Python file at the exit."""
         number, metadata = int(self._groups.number[group]), self._metadata[self._groups.file[group]]
         try:
             file = pa.PythonFile(UrlFile(*self.urls[self._groups.file[group]]), "r")
