@@ -14,6 +14,7 @@ pytest.register_assert_rewrite("tests.support")
 from tests.support import full  # noqa: E402
 from tests.support.commands import announce_server, forget_server  # noqa: E402
 from tests.support.durations import Recorder  # noqa: E402
+from tests.support.examples import FULL  # noqa: E402
 from tests.support.once import once  # noqa: E402
 from tests.support.pipelines import end_aside  # noqa: E402
 from tests.support.sample import SampleData, make_sample  # noqa: E402
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 
 COLLECTED = pytest.StashKey[list[str]]()
 
-# How long an example takes says nothing on a machine that is busy.
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes says nothing on a machine that is busy. The gate tries the same examples of one commit each
+# time, the full run others.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=not FULL)
 settings.load_profile("busy")
 
 

@@ -1,5 +1,6 @@
 """A KeyboardInterrupt at a line of tfpipe's own code, as a signal's handler raises one between any two lines."""
 
+import gc
 import linecache
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ def interrupted(work: Callable[[], T], line: int) -> T:
     """Calls `work`; raises KeyboardInterrupt before the `line`-th line of tfpipe that this thread executes in it.
 
     The end of a `with` is none, though Python traces it: CPython lets no handler run between that and `__exit__`.
+    Meanwhile no garbage is collected: Python drops what is raised in a finalizer, of a Loader of another test.
     """
     lines, last = 0, dict[FrameType, int]()
 
@@ -33,9 +35,12 @@ def interrupted(work: Callable[[], T], line: int) -> T:
                 raise KeyboardInterrupt
         return trace
 
-    tracer = sys.gettrace()
+    tracer, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()
     sys.settrace(trace)
     try:
         return work()
     finally:
         sys.settrace(tracer)
+        if collects:
+            gc.enable()

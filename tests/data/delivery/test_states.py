@@ -345,6 +345,25 @@ def test_whatever_is_done_each_crop_is_handed_out_and_counted_once(
     run_state_machine_as_test(Loaders, settings=settings(max_examples=250 if FULL else 120, **how))
 
 
+def test_a_sample_that_comes_again_after_a_first_commit_is_told_and_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine found it in a gate's run once: it is rare there."""
+    Loaders.simulation, Loaders.kinds = Simulation(), kinds(tmp_path)
+    simulate(monkeypatch, Loaders.simulation)
+    state = Loaders()
+    state.begin("test, skip", size=1, batch_size=1)
+    state.take_on_all(7)
+    state.ask_for_dropped(0)
+    state.commit(0, back=5)
+    state.close(0)
+    state.take_on_all(9)
+    state.commit(0, back=0)
+    state.ask_for_dropped(0)
+    assert state.told == [{2}] and state.loaders[0]._delivery.dropped.count == 1
+    state.teardown()
+
+
 @pytest.mark.parametrize("name", ["train", "test"])
 def test_an_interrupt_at_any_line_of_the_pipelines_end_leaves_no_wait_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -90,7 +90,7 @@ class DroppedLog:
         # Stored crops are never left out: a bad one ends the run.
         self._looks = split.config.on_error == "skip" and split.stores == "images"
         self._confirmed: list[DroppedSample] = []
-        self._confirmed_counts: Counter[int] = Counter()  # by epoch
+        self._confirmed_counts, self._end = Counter[int](), 0.0  # by epoch; the position before which they count
         self._open: dict[int, DroppedSample] = {}  # by position
         self._empty: dict[int, Any] = {}  # stamps of the files of samples that have no crop
         self._unchecked = False
@@ -118,8 +118,7 @@ class DroppedLog:
         if not self._looks:
             return
         missing, point = self._point.find_missing(list(self._batches.values()))
-        rest = [point.rest(self._split.order.count)] if final else []
-        for visits in (missing, *rest):
+        for visits in (missing, *([point.rest(self._split.order.count)] if final else [])):
             self._open |= {sample.position: sample for sample in self._explain(visits)}
         self._point, self._batches, self._unchecked = point, {}, True
 
@@ -135,6 +134,7 @@ class DroppedLog:
 
     def confirm(self, end: float) -> None:
         """Confirms the samples before stream position `end`: the state counts their batches."""
+        self._end = end = max(end, self._end)  # a first commit may go back: what was confirmed comes again
         confirmed = [sample for position, sample in self._open.items() if position < end]
         rest = {position: sample for position, sample in self._open.items() if position >= end}
         counts = self._confirmed_counts + self._epochs(confirmed)
@@ -145,8 +145,8 @@ class DroppedLog:
         self._open, self._batches = {}, {}
 
     def restart(self) -> None:
-        """Begins to count the samples of epochs from zero."""
-        self._confirmed_counts = Counter()
+        """Begins to count the samples of epochs from zero, and to tell of them."""
+        self._confirmed_counts, self._end = Counter(), 0.0
 
     def pop_confirmed(self) -> list[DroppedSample]:
         """Returns the samples confirmed since the last call."""
@@ -171,7 +171,7 @@ class DroppedLog:
     def _explain(self, visits: SampleRef) -> list[DroppedSample]:
         split, catalog = self._split, self._split.catalog
         # A run may resume right after the last crop of a sample: then nothing of it is missing.
-        rest = visits.first_crop < most_crops(split, visits.item)
+        rest = (visits.first_crop < most_crops(split, visits.item)) & (visits.position >= self._end)
         visits = SampleRef(*(column[rest] for column in visits))
         stored = [self._empty.get(item) == self._stamps(item) for item in visits.item.tolist()]
         visits = SampleRef(*(column[~np.array(stored, bool)] for column in visits))
